@@ -1,0 +1,53 @@
+"""The command line: parse, call, print. Exit codes: 0 done, 1 failed, 2 bad input, 130 Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from paceline.cli.chat import chat
+from paceline.cli.errors import Failed
+from paceline.cli.generate import generate
+from paceline.cli.pull import pull
+from paceline.cli.terminal import say
+from paceline.errors import PacelineError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Lossless speculative decoding: the model you already have, faster, same output.",
+)
+for command in (generate, chat, pull):
+    app.command()(command)
+
+
+def main() -> None:
+    """The `paceline` command."""
+    sys.exit(run())
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors are one line on stderr."""
+    import click
+
+    try:
+        code = app(args=args, prog_name="paceline", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except PacelineError as error:
+        say(f"paceline: {error}")
+        return 2
+    except Failed as error:
+        say(f"paceline: {error}")
+        return 1
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return 130
+    except click.exceptions.ClickException as error:
+        say(f"paceline: {error.format_message()}")
+        return 2
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

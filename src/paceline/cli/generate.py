@@ -1,0 +1,129 @@
+"""`paceline generate`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.cli import options as o
+from paceline.cli.errors import Failed
+from paceline.cli.terminal import figures, print_stream, say, stdin
+from paceline.errors import PacelineError
+from paceline.models.catalog import DEFAULT
+
+if TYPE_CHECKING:
+    from paceline.build import LLM
+    from paceline.text.completion import Completion
+
+
+def generate(
+    prompt: Annotated[str, typer.Argument(help="The prompt; - or nothing reads stdin.")] = "-",
+    model: o.Model = DEFAULT,
+    draft: o.Draft = "auto",
+    k: o.K = 4,
+    window: o.Window = "fixed",
+    verify: o.Verify = "auto",
+    draft_temperature: o.DraftTemperature = None,
+    temperature: o.Temperature = 0.0,
+    top_p: o.TopP = 1.0,
+    top_k: o.TopK = 0,
+    min_p: o.MinP = 0.0,
+    repetition_penalty: o.RepetitionPenalty = 1.0,
+    frequency_penalty: o.FrequencyPenalty = 0.0,
+    presence_penalty: o.PresencePenalty = 0.0,
+    logit_bias: o.LogitBias = None,
+    min_tokens: o.MinTokens = 0,
+    ignore_eos: o.IgnoreEos = False,
+    seed: o.Seed = None,
+    max_tokens: o.MaxTokens = 256,
+    stop: o.Stop = None,
+    logprobs: Annotated[
+        int | None, typer.Option(help="With --json: each token's logprob and the N likeliest.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Without the model's chat template.")] = False,
+    dtype: o.Dtype = "auto",
+    device: o.Device = "auto",
+    context: o.Context = None,
+    threads: o.Threads = None,
+    show: o.Show = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Answer one prompt, streamed, with a line of figures on stderr."""
+    from paceline.build import LLM
+    from paceline.core.params import SamplingParams
+    from paceline.models.progress import rich_progress
+
+    params = SamplingParams(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        logit_bias=_biases(logit_bias or ()),
+        min_tokens=min_tokens,
+        ignore_eos=ignore_eos,
+        seed=seed,
+        stop=tuple(stop or ()),
+        logprobs=logprobs,
+    )
+    text = stdin() if prompt == "-" else prompt
+    if not text:
+        raise PacelineError("the prompt is empty: give some text")
+    with rich_progress(in_bytes=False) as (progress, note):
+        llm = LLM(
+            model,
+            draft=draft,
+            k=k,
+            window=window,
+            verify=verify,
+            draft_temperature=draft_temperature,
+            dtype=dtype,
+            device=device,
+            context=context,
+            threads=threads,
+            progress=progress,
+            note=note,
+        )
+        stream = llm.stream(text, params, chat=False if raw else None)
+        first = next(stream, None)  # the prompt is read here, with a bar if it is long
+    if as_json:
+        for _ in stream:
+            pass
+        print(json.dumps(_report(llm, stream.completion), ensure_ascii=False))
+    else:
+        print_stream(first, stream, show)
+        say(figures(llm, stream.completion))
+    if stream.completion.finish_reason == "error":
+        raise Failed("the model's scores are not numbers (NaN): the weights or the dtype are bad")
+
+
+def _report(llm: LLM, done: Completion) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "model": llm.name,
+        "draft": llm.draft,
+        "dtype": llm.dtype,
+        "text": done.text,
+        "token_ids": done.token_ids,
+        "finish_reason": done.finish_reason,
+        "usage": done.usage,
+        "stats": done.stats.to_dict(),
+    }
+    if done.logprobs is not None:
+        report["logprobs"] = [{"logprob": t.logprob, "top": t.top} for t in done.tokens]
+    return report
+
+
+def _biases(pairs: list[str] | tuple[str, ...]) -> dict[int, float]:
+    biases: dict[int, float] = {}
+    for pair in pairs:
+        token, _, bias = pair.partition(":")
+        try:
+            biases[int(token)] = float(bias)
+        except ValueError:
+            raise PacelineError(f"--logit-bias must be ID:BIAS, not {pair!r}") from None
+    return biases

@@ -1,0 +1,134 @@
+"""A model that reads sequences through a cache, by feeding whatever the cache lacks.
+
+Prefill, rollback after a rejection, a draft model that lags by two, slot reuse and prefix reuse are
+one operation: find how far the cache was computed from what is committed, and feed the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from paceline.core.protocols import Model
+from paceline.core.sequences import Sequences
+from paceline.core.types import Draft
+
+SLACK = 64  # positions of a cache behind the longest sequence: drafts and padding end there
+CHUNK = 512  # tokens of one prefill pass
+_FEW = 8  # so few missing tokens are fed for all rows at once, padded
+
+
+class CachedModel:
+    """`model` with a cache for `batch` sequences of at most `length` tokens.
+
+    `ids` [B, S] holds the token that each cache entry was computed from and `filled[b]` how many
+    entries of row b mean anything. Writing at a position forgets everything behind it: those
+    entries were computed from a prefix that is gone. `vocab` cuts the logits to the ids that the
+    tokenizer knows (the head may be padded).
+    """
+
+    def __init__(self, model: Model, batch: int, length: int, vocab: int | None = None) -> None:
+        self.model = model
+        self.vocab = model.vocab_size if vocab is None else min(vocab, model.vocab_size)
+        self.cache = model.new_cache(batch, length + SLACK)
+        self.filled = [0] * batch
+        # pinned, so that drafted tokens come over without a stall; by the time that they are
+        # looked at, the round's one synchronisation has passed
+        pinned = model.device.type == "cuda"
+        self.ids = torch.full((batch, length + SLACK), -1, dtype=torch.int64, pin_memory=pinned)
+
+    def seen(self, seqs: Sequences, row: int) -> int:
+        """How many leading cache entries of `row` were computed from its committed tokens."""
+        most = min(self.filled[row], seqs.lengths[row])
+        same = self.ids[row, :most] == seqs.tokens[row, :most]
+        return most if bool(same.all()) else int(same.to(torch.int8).argmin())
+
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """Read all but the last committed token of every running row, at most `budget` of them.
+
+        Returns how many are still unread. The last token stays pending: the next `score` or `read`
+        writes its entry.
+        """
+        left = 0
+        for row in range(seqs.batch):
+            if not seqs.running[row]:
+                continue
+            start, end = self.seen(seqs, row), seqs.lengths[row] - 1
+            while start < end and (budget is None or budget > 0):
+                stop = min(end, start + (CHUNK if budget is None else min(CHUNK, budget)))
+                self._feed(seqs.tokens[row : row + 1, start:stop], [start], [stop - start], row)
+                budget = None if budget is None else budget - (stop - start)
+                start = stop
+            left += max(0, end - start)
+        return left
+
+    def score(self, seqs: Sequences, draft: Draft) -> Tensor:
+        """Logits [B, K+1, V] behind the committed tokens and behind each drafted one, in one pass.
+        Reads first what is unread. Rows with shorter drafts are padded; what stands there is
+        undefined, as are rows that are not running."""
+        self.sync(seqs)
+        at = [max(0, length - 1) for length in seqs.lengths]
+        pending = torch.stack([seqs.tokens[b, i] for b, i in enumerate(at)])[:, None]
+        tokens = torch.cat([self._on_device(pending), self._on_device(draft.tokens)], 1)
+        count = [draft.lengths[b] + 1 if seqs.running[b] else 0 for b in range(seqs.batch)]
+        return self._feed(tokens, at, count, logits=True)
+
+    def read(self, seqs: Sequences) -> Tensor:
+        """Logits [B, V] behind the last committed token of each running row; everything is read."""
+        start = [self._resume(seqs, row) for row in range(seqs.batch)]
+        if max(n - s for n, s in zip(seqs.lengths, start, strict=True)) > _FEW:
+            self.sync(seqs)
+            start = [max(0, length - 1) for length in seqs.lengths]
+        count = [
+            n - s if run else 0 for n, s, run in zip(seqs.lengths, start, seqs.running, strict=True)
+        ]
+        width = max(1, *count)
+        tokens = torch.stack([_window(seqs.tokens[b], s, width) for b, s in enumerate(start)])
+        logits = self._feed(self._on_device(tokens), start, count, logits=True)
+        if width == 1:
+            return logits[:, 0]
+        last = torch.tensor([max(0, c - 1) for c in count]).to(logits.device, non_blocking=True)
+        return logits[torch.arange(seqs.batch, device=logits.device), last]
+
+    def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        """Logits [B, V] behind one more token a row, `tokens` [B]: the draft's token number
+        `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
+        at = [max(0, length) + behind for length in seqs.lengths]
+        count = [int(run) for run in seqs.running]
+        return self._feed(tokens[:, None], at, count, logits=True)[:, 0]
+
+    def _resume(self, seqs: Sequences, row: int) -> int:
+        """Where `read` starts: the pending token at the latest, so that there are logits."""
+        last = max(0, seqs.lengths[row] - 1)
+        return min(last, self.seen(seqs, row)) if seqs.running[row] else last
+
+    def _feed(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        count: Sequence[int],
+        row: int = 0,
+        logits: bool = False,
+    ) -> Tensor:
+        """One forward pass over `tokens` [b, T] for rows from `row` on; the first `count[i]` tokens
+        of each are real. Keeps `ids` and `filled` true, also if the pass is interrupted."""
+        for i, start in enumerate(at):
+            self.filled[row + i] = min(self.filled[row + i], start)
+        output = self.model.forward(self._on_device(tokens), at, self.cache, row=row, logits=logits)
+        for i, (start, n) in enumerate(zip(at, count, strict=True)):
+            if n and self.filled[row + i] == start:
+                slots = self.ids[row + i, start : start + n]
+                slots.copy_(tokens[i, :n], non_blocking=True)
+                self.filled[row + i] = start + n
+        return torch.empty(0) if output.logits is None else output.logits[..., : self.vocab]
+
+    def _on_device(self, tokens: Tensor) -> Tensor:
+        return tokens.to(self.model.device, non_blocking=True)
+
+
+def _window(tokens: Tensor, start: int, width: int) -> Tensor:
+    """`width` tokens from `start`; zeros past the end of the buffer."""
+    part = tokens[start : start + width]
+    return part if len(part) == width else torch.nn.functional.pad(part, (0, width - len(part)))

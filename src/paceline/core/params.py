@@ -1,0 +1,104 @@
+"""What one request asks of sampling."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paceline.errors import PacelineError
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How one request's tokens are chosen and when it ends.
+
+    The target's distribution p is made from its logits in this order, at every position from the
+    prefix of that position: repetition penalty (prompt and output; Keskar et al. 2019), frequency
+    and presence penalty (output only), `logit_bias`, end tokens masked below `min_tokens`,
+    temperature (0 = greedy), top-k (0 = off), top-p, min-p.
+
+    `max_tokens`: at most so many new tokens; None = as far as the context reaches. `stop`: strings
+    that end the text (left out of it). `stop_token_ids`: further end tokens. `ignore_eos`: the
+    model's own end tokens do not end it. `seed`: None = a fresh one for each request. `logprobs`:
+    report each token's log-probability under the model's raw logits, and those of so many of the
+    likeliest tokens (0 = of the token alone). Raises PacelineError, naming the field.
+    """
+
+    max_tokens: int | None = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    seed: int | None = None
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if self.max_tokens is not None:
+            _whole("max_tokens", self.max_tokens, 1)
+        _real("temperature", self.temperature, 0, math.inf)
+        _whole("top_k", self.top_k, 0)
+        _real("top_p", self.top_p, 0, 1, open_low=True)
+        _real("min_p", self.min_p, 0, 1)
+        _real("repetition_penalty", self.repetition_penalty, 0, math.inf, open_low=True)
+        _real("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
+        _real("presence_penalty", self.presence_penalty, -math.inf, math.inf)
+        _whole("min_tokens", self.min_tokens, 0)
+        for token, bias in self.logit_bias.items():
+            _whole("logit_bias token", token, 0)
+            if math.isnan(bias) or bias == math.inf:
+                raise PacelineError(f"logit_bias of token {token} must be finite, not {bias}")
+        for token in self.stop_token_ids:
+            _whole("stop_token_ids", token, 0)
+        if any(not isinstance(text, str) or not text for text in self.stop):  # pyright: ignore
+            raise PacelineError("stop must be one or more strings that are not empty")
+        if self.seed is not None:
+            _whole("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0)
+
+    @property
+    def greedy(self) -> bool:
+        """True if p is one-hot at its largest logit."""
+        return self.temperature == 0
+
+    @property
+    def adjusts(self) -> bool:
+        """True if the logits themselves are changed before the temperature."""
+        return bool(
+            self.repetition_penalty != 1
+            or self.frequency_penalty
+            or self.presence_penalty
+            or self.logit_bias
+            or self.min_tokens
+        )
+
+
+def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise PacelineError(f"{name} must be a whole number, not {value!r}")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        bound = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise PacelineError(f"{name} must be {bound}, not {value}")
+
+
+def _real(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise PacelineError(f"{name} must be a number, not {value!r}")
+    number = float(value)
+    if math.isnan(number) or math.isinf(number):
+        raise PacelineError(f"{name} must be a finite number, not {value}")
+    if number < low or number > high or (open_low and number == low):
+        raise PacelineError(f"{name} is out of range: {value}")

@@ -1,0 +1,73 @@
+"""What the loop asks of its parts. An implementation is one file and knows none of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from paceline.core.types import Draft, Output, Round, Verdict
+
+if TYPE_CHECKING:
+    from paceline.core.noise import Noise
+    from paceline.core.sequences import Sequences
+    from paceline.core.target import Target
+
+
+class Model(Protocol):
+    """A causal language model over static, right-padded caches.
+
+    `vocab_size`: width of the logits. `context`: the longest sequence it was made for, in tokens.
+    """
+
+    vocab_size: int
+    context: int
+    device: torch.device
+
+    def new_cache(self, batch: int, length: int) -> Any:
+        """Room for `batch` rows of `length` positions; the contents mean nothing yet."""
+        ...
+
+    def forward(
+        self, tokens: Tensor, at: Sequence[int], cache: Any, *, row: int = 0, logits: bool = True
+    ) -> Output:
+        """Read `tokens` [B, T] int64 into rows `row`..`row`+B-1 of the cache, row b from position
+        `at[b]` on, and score them.
+
+        Position j of row b attends to cache positions 0..at[b]+j and to nothing else, so entries
+        behind the last one read are never seen and may be overwritten at any time: rolling back is
+        no operation. Needs at[b] + T <= the cache's length. `logits=False` skips the output layer.
+        """
+        ...
+
+
+class Drafter(Protocol):
+    """Proposes tokens. Sees committed tokens and is told nothing else: no reset, no rollback."""
+
+    def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
+        """At most `k[b]` tokens for each running row b and none for the others."""
+        ...
+
+
+class Verifier(Protocol):
+    """A pure function: no model, cache, clock or random state. `lossless`: the output follows p."""
+
+    lossless: bool
+
+    def verify(self, p: Target, draft: Draft, noise: Noise) -> Verdict:
+        """Accept a prefix of each row's draft, then add one token of the target."""
+        ...
+
+
+class Controller(Protocol):
+    """Chooses the window."""
+
+    def window(self, seqs: Sequences) -> Sequence[int]:
+        """How many tokens to draft this round, row by row; 0 is plain decoding."""
+        ...
+
+    def observe(self, round: Round) -> None:
+        """Learn from what happened."""
+        ...

@@ -1,0 +1,57 @@
+"""Prompt lookup: what followed the same words before (Saxena 2023).
+
+The longest n-gram at the end of the committed tokens is looked for among the earlier ones, prompt
+and output alike; what followed its latest occurrence is the draft. No model, no q: a point mass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from paceline.core.sequences import Sequences
+from paceline.core.types import Draft
+
+
+class Lookup:
+    """Tries n-grams of `longest` tokens down to `shortest`. One scan of the tokens a round."""
+
+    def __init__(self, longest: int = 3, shortest: int = 1) -> None:
+        self.longest = longest
+        self.shortest = shortest
+
+    def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
+        """Up to `k[b]` tokens for each row in which the last n-gram stands earlier too."""
+        found = [
+            self._find(seqs.committed(b), k[b]) if seqs.running[b] else seqs.tokens[b, :0]
+            for b in range(seqs.batch)
+        ]
+        lengths = [len(tokens) for tokens in found]
+        tokens = torch.zeros(seqs.batch, max(lengths), dtype=torch.int64)
+        for b, row in enumerate(found):
+            tokens[b, : lengths[b]] = row
+        return Draft(tokens, lengths)
+
+    def _find(self, ids: Tensor, k: int) -> Tensor:
+        """Up to k tokens that followed the latest earlier occurrence; empty if there is none.
+
+        One pass: `hits` are the earlier places whose last i tokens equal the last i committed ones.
+        """
+        end = len(ids) - 1
+        hits = torch.arange(end)  # a place is the index of an n-gram's last token, before the end
+        best = hits[:0]
+        for i in range(min(self.longest, end) if k > 0 else 0):
+            hits = hits[hits >= i]
+            hits = hits[ids[hits - i] == ids[end - i]]
+            if not len(hits):
+                break
+            if i + 1 >= self.shortest:
+                best = hits
+        if not len(best):
+            return ids[:0]
+        # the latest place that is followed by k tokens; near the end a draft would be cut short
+        full = best[best + k <= end]
+        place = int(full[-1] if len(full) else best[0])
+        return ids[place + 1 : place + 1 + k]
