@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,10 +11,12 @@ from torch import Tensor
 from paceline.controllers.fixed import Fixed
 from paceline.core.cached import CachedModel
 from paceline.core.loop import Loop
+from paceline.core.noise import Noise
 from paceline.core.params import SamplingParams
-from paceline.core.protocols import Drafter, Verifier
+from paceline.core.protocols import Controller, Drafter, Verifier
 from paceline.core.sequences import Sequences
-from paceline.core.types import Draft, Emitted, Output, Round
+from paceline.core.target import Target
+from paceline.core.types import Draft, Emitted, Output, Round, Verdict
 from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
 from paceline.verifiers.rejection import Rejection
@@ -52,7 +55,7 @@ class HashLM:
 
     Each cache entry is a hash of the entry before it and the token read, so a stale or misplaced
     entry changes everything that follows. `jitter` mixes in logits of another seed: a drafter that
-    agrees with the plain one more or less often. `reads` counts the tokens read.
+    agrees with the plain one more or less often. `reads` counts the tokens read, padding too.
     """
 
     states = 997
@@ -88,6 +91,29 @@ class HashLM:
         return Output(torch.stack(out, 1))
 
 
+class Faulty:
+    """`model`, but its logits behind position `start` and all later ones of `row` (None: of every
+    row) are `value`."""
+
+    def __init__(
+        self, model: HashLM, row: int | None = None, start: int = 0, value: float = torch.nan
+    ) -> None:
+        self.model, self.row, self.start, self.value = model, row, start, value
+        self.vocab_size, self.context, self.device = model.vocab_size, model.context, model.device
+
+    def new_cache(self, batch: int, length: int) -> Tensor:
+        return self.model.new_cache(batch, length)
+
+    def forward(
+        self, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0, logits: bool = True
+    ) -> Output:
+        scores = self.model.forward(tokens, at, cache, row=row, logits=logits).logits.clone()
+        for b, first in enumerate(at):
+            if self.row in (None, row + b):
+                scores[b, max(0, self.start - first) :] = self.value
+        return Output(scores)
+
+
 class Scripted:
     """Drafts what `script(ids, k)` says follows the committed `ids` of each row."""
 
@@ -110,10 +136,18 @@ class Scripted:
 
 
 def liar(truth: list[int], wrong_at: int, vocab: int) -> Scripted:
-    """Drafts the tokens of `truth` (prompt and output), wrong at one offset of every block."""
+    """Drafts the tokens of `truth` (prompt and output), wrong at one offset of every block (-1: at
+    none)."""
+    return liars([truth], wrong_at, vocab)
+
+
+def liars(truths: Sequence[list[int]], wrong_at: int, vocab: int, beyond: int = 0) -> Scripted:
+    """A liar for each row; it knows the rows apart by what is committed. Behind the end of a truth
+    it drafts up to `beyond` zeros."""
 
     def script(ids: list[int], k: int) -> list[int]:
-        block = truth[len(ids) : len(ids) + k]
+        truth = next(t for t in truths if t[: len(ids)] == ids)
+        block = (truth + [0] * beyond)[len(ids) : len(ids) + k]
         return [(t + 1) % vocab if i == wrong_at else t for i, t in enumerate(block)]
 
     return Scripted(script)
@@ -124,34 +158,109 @@ def oracle(model: HashLM, seqs: Sequences) -> ModelDrafter:
     return ModelDrafter(CachedModel(model, seqs.batch, seqs.tokens.shape[1]))
 
 
-def run(
-    model: object,
+def model_drafter(model, temperature: float | None = None, vocab: int | None = None):
+    """Makes a drafter for given sequences out of `model`."""
+    return lambda seqs: ModelDrafter(
+        CachedModel(model, seqs.batch, seqs.tokens.shape[1], vocab), temperature
+    )
+
+
+class Accepts:
+    """A verifier that accepts as many drafted tokens as it is told, by the row and round in turn,
+    whatever p says; then the likeliest token of p."""
+
+    lossless = False
+
+    def __init__(self, *counts: int) -> None:
+        self.counts, self.calls = counts, 0
+
+    def verify(self, p: Target, draft: Draft, noise: Noise) -> Verdict:
+        n = torch.tensor(
+            [
+                min(self.counts[(self.calls + b) % len(self.counts)], most)
+                for b, most in enumerate(draft.lengths)
+            ]
+        )
+        self.calls += 1
+        tokens = torch.cat([draft.tokens, p.top[:, :1]], 1)
+        return Verdict(tokens.scatter(1, n[:, None], p.top.gather(1, n[:, None])), n)
+
+
+class Careless(Fixed):
+    """K tokens a round, also where a row has no room for them."""
+
+    def window(self, seqs: Sequences) -> list[int]:
+        return [self.k if run else 0 for run in seqs.running]
+
+
+class Windows(Fixed):
+    """K by the row and round in turn."""
+
+    def __init__(self, *windows: int) -> None:
+        super().__init__(max(windows))
+        self.windows, self.calls = windows, 0
+
+    def window(self, seqs: Sequences) -> list[int]:
+        self.calls += 1
+        turn = [self.windows[(self.calls + b) % len(self.windows)] for b in range(seqs.batch)]
+        return [min(k, most) for k, most in zip(turn, super().window(seqs), strict=True)]
+
+
+class Result(NamedTuple):
+    """The new ids of each row, what each of its rounds emitted, and the rounds."""
+
+    ids: list[list[int]]
+    emitted: list[list[Emitted]]
+    rounds: list[Round]
+
+    def finish(self) -> list[str | None]:
+        return [rows[-1].finish for rows in self.emitted]
+
+
+def sequences(
     prompts: Sequence[Sequence[int]],
     params: SamplingParams | Sequence[SamplingParams],
-    drafter: Drafter | Callable[[Sequences], Drafter] | None = None,
-    k: int = 4,
     eos: Sequence[int] = (),
-    verifier: Verifier | None = None,
     length: int = 256,
-    vocab: int | None = None,
-) -> tuple[list[list[int]], list[list[Emitted]], list[Round]]:
-    """Run requests side by side to their end: new ids, emitted and rounds."""
+) -> Sequences:
+    """One row for each prompt, admitted."""
     seqs = Sequences(len(prompts), length)
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
     for b, ids in enumerate(prompts):
         seqs.admit(b, ids, each[b], eos)
-    if drafter is None:
-        drafter = NoDraft()
-    elif not hasattr(drafter, "propose"):
-        drafter = drafter(seqs)  # type: ignore[operator]
-    target = CachedModel(model, len(prompts), length, vocab)  # type: ignore[arg-type]
-    loop = Loop(target, drafter, verifier or Rejection(), Fixed(k))  # type: ignore[arg-type]
-    emitted: list[list[Emitted]] = [[] for _ in prompts]
+    return seqs
+
+
+def drive(loop: Loop, seqs: Sequences) -> Result:
+    """Step until no row runs."""
+    emitted: list[list[Emitted]] = [[] for _ in range(seqs.batch)]
     rounds: list[Round] = []
     while any(seqs.running):
         rounds.append(loop.step(seqs))
         for b, row in enumerate(rounds[-1].emitted):
             if row is not None:
                 emitted[b].append(row)
-    new = [seqs.committed(b)[len(ids) :].tolist() for b, ids in enumerate(prompts)]
-    return new, emitted, rounds
+    new = [seqs.committed(b)[given:].tolist() for b, given in enumerate(seqs.prompts)]
+    return Result(new, emitted, rounds)
+
+
+def run(
+    model: object,
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams | Sequence[SamplingParams],
+    drafter: Drafter | Callable[[Sequences], Drafter] | None = None,
+    k: int | Controller = 4,
+    eos: Sequence[int] = (),
+    verifier: Verifier | None = None,
+    length: int = 256,
+    vocab: int | None = None,
+) -> Result:
+    """Run requests side by side to their end."""
+    seqs = sequences(prompts, params, eos, length)
+    if drafter is None:
+        drafter = NoDraft()
+    elif not hasattr(drafter, "propose"):
+        drafter = drafter(seqs)  # type: ignore[operator]
+    target = CachedModel(model, len(prompts), length, vocab)  # type: ignore[arg-type]
+    controller = Fixed(k) if isinstance(k, int) else k
+    return drive(Loop(target, drafter, verifier or Rejection(), controller), seqs)  # type: ignore[arg-type]

@@ -80,7 +80,8 @@ def write_byte_level(
 
 
 def write_sentencepiece(folder: Path, pieces: Sequence[str], merges: Sequence[str]) -> None:
-    """`tokenizer.json` in the manner of Llama 2 and Gemma: spaces as ▁, bytes as a fallback."""
+    """`tokenizer.json` in the manner of Llama 2 and Gemma: spaces as ▁, bytes as a fallback, and
+    three spaces as one added token."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
     pairs = [(a, b) for a, b in (merge.split(" ") for merge in merges)]
     ids = {token: i for i, token in enumerate(tokens)}
@@ -90,6 +91,7 @@ def write_sentencepiece(folder: Path, pieces: Sequence[str], merges: Sequence[st
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
     tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.add_tokens(["▁▁▁"])
     tokenizer.save(str(folder / "tokenizer.json"))
 
 

@@ -73,15 +73,13 @@ class LLM(Generator):
         progress: Progress | None = None,
         note: Note | None = None,
     ) -> None:
-        check_window(k)
-        _Spec(draft)  # a misspelt drafter is refused before a model is loaded
+        setting = _Setting(draft, k, window, verify, draft_temperature)
         if threads is not None:
             if threads < 1:
                 raise PacelineError(f"threads must be at least 1, not {threads}")
             torch.set_num_threads(threads)
         self._open = _Models(dtype, device, progress, note)
-        loaded = self._open(model)
-        self._set(loaded, _Setting(draft, k, window, verify, draft_temperature), context, progress)
+        self._set(self._open(model), setting, context, progress)
 
     def with_draft(self, draft: str, *, k: int | None = None) -> Self:
         """The same loaded model with another drafter (and K): a generator of its own."""
@@ -159,7 +157,7 @@ class _Spec:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How to speculate, by name."""
+    """How to speculate, by name; a name or a value that means nothing is refused at once."""
 
     draft: str
     k: int
@@ -167,9 +165,9 @@ class _Setting:
     verify: str
     draft_temperature: float | None
 
-    def parts(self, target: Loaded, models: _Models) -> Parts:
-        """The parts that these names stand for."""
+    def __post_init__(self) -> None:
         check_window(self.k)
+        _Spec(self.draft)
         if self.verify not in _VERIFIERS:
             raise unknown("verifier", self.verify, _VERIFIERS)
         if self.window not in _WINDOWS:
@@ -178,6 +176,9 @@ class _Setting:
             raise PacelineError(
                 f"the draft temperature must be at least 0, not {self.draft_temperature}"
             )
+
+    def parts(self, target: Loaded, models: _Models) -> Parts:
+        """The parts that these names stand for."""
         makers = [
             _DRAFTERS[kind](value, self, target, models) for kind, value in _Spec(self.draft).parts
         ]

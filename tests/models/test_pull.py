@@ -146,7 +146,8 @@ def test_two_pulls_of_one_model_take_turns(tmp_path):
 
     run(second, waiting)
     first.join()
-    assert notes == ["another pull of tiny.gguf is running; waiting for it"]
+    assert notes[1:] == ["another pull of tiny.gguf is running; waiting for it"]
+    assert notes[0] == "tiny-model is under MIT: https://example.org/mit"
     assert (slow.asked, second.asked) == ([1, 2, 3], [])
     assert [path.read_bytes() for path in paths] == [DATA, DATA]
 

@@ -6,7 +6,7 @@ import codecs
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_tokenizer import ByteTokenizer
@@ -151,6 +151,7 @@ TOKENS = st.one_of(
 STOPS = st.lists(st.text(CHARACTERS + "\ufffd", min_size=1, max_size=4), max_size=3)
 
 
+@settings(deadline=None, max_examples=400)
 @given(st.lists(TOKENS, max_size=12), STOPS, st.data())
 def test_any_blocks_give_what_plain_decoding_gives(tokens, stops, data):
     cuts = data.draw(st.lists(st.integers(0, len(tokens)), max_size=6))
@@ -158,6 +159,7 @@ def test_any_blocks_give_what_plain_decoding_gives(tokens, stops, data):
     assert ("".join(pieces), kept, stopped) == plain(tokens, stops)
 
 
+@settings(deadline=None, max_examples=400)
 @given(st.lists(TOKENS, max_size=12), STOPS)
 def test_held_back_is_exactly_what_may_still_change(tokens, stops):
     stream, said = TextStream(Pieces(*tokens), stops), ""

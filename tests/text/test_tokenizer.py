@@ -1,14 +1,18 @@
-"""The tokenizer's promises, on tiny vocabularies (and, marked slow, on the models themselves)."""
+"""The tokenizer's promises, held on tiny vocabularies."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from fake_tokenizer import ByteTokenizer
 from gguf import GGUFWriter
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
+
+from fake_tokenizer import ByteTokenizer
+from paceline.errors import PacelineError
+from paceline.text.tokenizer import Tokenizer
 from tiny_tokenizers import (
     ALPHABET,
     CONTROL,
@@ -20,11 +24,6 @@ from tiny_tokenizers import (
     write_json,
     write_sentencepiece,
 )
-from tokenizers.processors import TemplateProcessing
-
-from paceline.errors import PacelineError
-from paceline.models.pull import present
-from paceline.text.tokenizer import Tokenizer
 
 MERGES = ["t h", "Ġ th", "1 2", "Ã ©", "Ġ Ġ"]
 MARKS = [("<|begin|>", True), ("<|end|>", True), ("<|tool|>", False), ("<|stop|>", True)]
@@ -49,6 +48,7 @@ SPACED = Tokenizer.from_gguf(
 )
 
 
+@settings(deadline=None)
 @given(st.text("th12 é\n😀語<|endtool>", max_size=20) | st.text(max_size=20))
 def test_decoding_gives_the_text_back(tiny, text):
     for tokenizer in (tiny, ByteTokenizer()):
@@ -59,6 +59,7 @@ def test_decoding_gives_the_text_back(tiny, text):
     assert SPACED.decode(SPACED.encode(spaced, special=False)) == spaced
 
 
+@settings(deadline=None)
 @given(st.text("th12 é\n語<|endtoolsp>", max_size=30), st.booleans())
 def test_a_folder_and_a_gguf_file_of_one_model_agree(tmp_path_factory, tiny, text, special):
     folder = tmp_path_factory.getbasetemp() / "agree"
@@ -162,6 +163,7 @@ def test_a_sentencepiece_folder(tmp_path):
     ids = tokenizer.encode("</s> té\n")
     assert [tokenizer.token_text(i) for i in ids] == ["</s>", "▁t", "é", "<0x0A>"]
     assert (tokenizer.decode(ids), tokenizer.eos_ids) == (" té\n", (2,))
+    assert tokenizer.decode([tokenizer.size - 1]) == "   "
 
 
 def test_folders_that_cannot_be_read_are_refused_in_one_line(folder):
@@ -247,23 +249,3 @@ def test_padding_and_size_do_not_matter():
     inside = changed({TOOL: "[PAD263]"}, {TOOL: UNUSED})
     assert inside.same_tokens(changed({})).first is None
     assert "one unused token differs" in inside.same_tokens(changed({})).message
-
-
-# Values that llama.cpp gives, (text, ids, ids with special tokens as text or None if the same).
-REAL = {
-    "smollm2-135m": [
-        ("  two  spaces  ", [216, 827, 216, 5600, 256], None),
-        ("a\r\nb\rc", [81, 201, 198, 82, 201, 83], None),
-        ("<s></s><unk>", [44, 99, 29299, 99, 21198, 5131, 46], None),
-    ],
-    "qwen2.5-coder-1.5b": [
-        ("\t\tif x:\n\t\t\treturn 1\n", [197, 743, 856, 510, 298, 853, 220, 16, 198], None),
-        ("naïve", None, None),
-        ("<s></s><unk>", [44047, 29, 128247, 128243, 29], [44047, 1472, 82, 1784, 3122, 29]),
-    ],
-    "gemma-3-270m": [
-        ("  two  spaces  ", [138, 13498, 138, 35220, 138], None),
-        ("a\r\nb\rc", [236746, 251, 107, 236763, 251, 236755], None),
-        ("<s></s><unk>", [203, 212, 3], [203, 954, 236751, 1798, 4984, 236813]),
-    ],
-}

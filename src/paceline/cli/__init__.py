@@ -14,6 +14,9 @@ from paceline.cli.pull import pull
 from paceline.cli.terminal import say
 from paceline.errors import PacelineError
 
+# typer brings its own copy of click or uses the installed one; this is the right class either way
+_ClickException = typer.BadParameter.__mro__[2]
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -32,8 +35,6 @@ def main() -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
-    import click
-
     try:
         code = app(args=args, prog_name="paceline", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -43,9 +44,9 @@ def run(args: list[str] | None = None) -> int:
     except Failed as error:
         say(f"paceline: {error}")
         return 1
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return 130
-    except click.exceptions.ClickException as error:
+    except _ClickException as error:
         say(f"paceline: {error.format_message()}")
         return 2
     except BrokenPipeError:  # the reader (head, less) has seen enough

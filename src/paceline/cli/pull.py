@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.terminal import say
 from paceline.models.catalog import catalog
 
 
@@ -26,9 +25,6 @@ def pull(
             here = "present" if present(entry) else megabytes(entry.size)
             print(f"{entry.name:<20} {here:>10}  {entry.licence:<20} {entry.about}")
         return
-    from paceline.models.catalog import find
-
-    say(find(name).terms)
     with rich_progress() as (progress, note):
         path = pull(name, source=source, verify=verify, progress=progress, note=note)
     print(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.errors import PacelineError
@@ -55,10 +55,13 @@ class SamplingParams:
         _real("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
         _real("presence_penalty", self.presence_penalty, -math.inf, math.inf)
         _whole("min_tokens", self.min_tokens, 0)
+        _kind("logit_bias", self.logit_bias, Mapping, "a map from token ids to numbers")
         for token, bias in self.logit_bias.items():
             _whole("logit_bias token", token, 0)
-            if math.isnan(bias) or bias == math.inf:
-                raise PacelineError(f"logit_bias of token {token} must be finite, not {bias}")
+            if bias != -math.inf:  # which bans the token
+                _real(f"logit_bias of token {token}", bias, -math.inf, math.inf)
+        _kind("stop", self.stop, Collection, "one or more strings")
+        _kind("stop_token_ids", self.stop_token_ids, Collection, "a list of token ids")
         for token in self.stop_token_ids:
             _whole("stop_token_ids", token, 0)
         if any(not isinstance(text, str) or not text for text in self.stop):  # pyright: ignore
@@ -85,6 +88,11 @@ class SamplingParams:
         )
 
 
+def _kind(name: str, value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise PacelineError(f"{name} must be {what}, not {value!r}")
+
+
 def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise PacelineError(f"{name} must be a whole number, not {value!r}")
@@ -97,7 +105,10 @@ def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
 def _real(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise PacelineError(f"{name} must be a number, not {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number past the largest float
+        number = math.inf
     if math.isnan(number) or math.isinf(number):
         raise PacelineError(f"{name} must be a finite number, not {value}")
     if number < low or number > high or (open_low and number == low):

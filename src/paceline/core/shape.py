@@ -7,7 +7,7 @@ from torch import Tensor
 
 from paceline.core.params import SamplingParams
 
-_HEAD = 1024  # a nucleus is nearly always among so many tokens; sorting 150,000 takes 10 ms
+_HEADS = (1024, 16384)  # a nucleus is nearly always among so many; sorting 150,000 takes 10 ms
 
 
 def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> Tensor:
@@ -17,7 +17,9 @@ def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> 
     tokens whose probabilities reach it (Holtzman et al. 2020), computed after top-k; min-p keeps
     those with at least that share of the likeliest one's probability.
     """
-    # the largest logit becomes 0 before the division: a tiny temperature cannot overflow
+    # the largest logit becomes 0 before the division: a tiny temperature cannot overflow, unless it
+    # is 0 in float32
+    temperature = max(temperature, torch.finfo(torch.float32).tiny)
     logits = (logits - logits.amax(-1, keepdim=True)).div_(temperature)
     vocabulary = logits.shape[-1]
     if 0 < params.top_k < vocabulary:
@@ -38,14 +40,21 @@ def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> 
 def _nucleus_floor(probs: Tensor, top_p: float) -> Tensor:
     """[T, 1]: the smallest probability inside the nucleus of each row of `probs` [T, V]."""
     vocabulary = probs.shape[-1]
-    # on a GPU a sort is cheap, and asking whether the head suffices would stall it
-    sizes = (vocabulary,) if probs.is_cuda else (min(_HEAD, vocabulary), vocabulary)
-    head, reached, size = probs, probs > 0, vocabulary
-    for size in sizes:
-        head = probs.topk(size, dim=-1).values
-        reached = head.cumsum(-1, dtype=torch.float64) >= top_p
-        if size == vocabulary or bool(reached[:, -1].all()):
+    floor, reached = _floor_in_head(probs, top_p, vocabulary if probs.is_cuda else _HEADS[0])
+    if probs.is_cuda:  # a sort is cheap there, and asking whether less would do stalls it
+        return floor
+    for size in (*_HEADS[1:], vocabulary):
+        if bool(reached.all()):
             break
-    # the first token at which the sum reaches top_p (rounding may keep it below: then all stay)
-    first = torch.where(reached.any(-1), reached.to(torch.int8).argmax(-1), size - 1)
-    return head.gather(-1, first[:, None])
+        rest = (~reached).nonzero()[:, 0]
+        floor[rest], reached[rest] = _floor_in_head(probs[rest], top_p, size)
+    return floor
+
+
+def _floor_in_head(probs: Tensor, top_p: float, size: int) -> tuple[Tensor, Tensor]:
+    """The floor as far as the `size` likeliest tokens show it [T, 1], and if they reach it [T]."""
+    head = probs.topk(min(size, probs.shape[-1]), dim=-1).values
+    enough = head.cumsum(-1, dtype=torch.float64) >= top_p
+    # rounding may keep the sum of all tokens below top_p: then all stay
+    first = torch.where(enough[:, -1], enough.to(torch.int8).argmax(-1), head.shape[-1] - 1)
+    return head.gather(-1, first[:, None]), enough[:, -1]

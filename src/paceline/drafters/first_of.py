@@ -40,15 +40,20 @@ def merge(a: Draft, b: Draft) -> Draft:
     from_a = torch.tensor([bool(n) for n in a.lengths]).to(device, non_blocking=True)
     tokens = torch.where(from_a[:, None], _tokens(a, width, device), _tokens(b, width, device))
     lengths = [x or y for x, y in zip(a.lengths, b.lengths, strict=True)]
-    vocabulary = max((d.q.shape[-1] for d in (a, b) if d.q is not None), default=0)
-    if not vocabulary:
+    if a.q is None and b.q is None:
         return Draft(tokens, lengths)
+    vocabulary = max(_vocabulary(a), _vocabulary(b))
     q = torch.where(
         from_a[:, None, None],
         _dense(a, width, vocabulary, device),
         _dense(b, width, vocabulary, device),
     )
     return Draft(tokens, lengths, q)
+
+
+def _vocabulary(draft: Draft) -> int:
+    """How many ids its q must reach: a point mass may stand past the other's vocabulary."""
+    return int(draft.tokens.max()) + 1 if draft.q is None else draft.q.shape[-1]
 
 
 def _tokens(draft: Draft, width: int, device: torch.device) -> torch.Tensor:

@@ -8,9 +8,10 @@ from torch import Tensor
 from paceline.models.config import Config
 
 STEP = 64
-FLOOR = 384
-"""Attention reads a multiple of STEP positions and no fewer than FLOOR: from there on, the matrix
-kernels sum in an order that does not depend on how much is read, so results agree to the bit."""
+BLOCK = 192
+"""Attention reads a multiple of STEP positions, up to BLOCK or from 2 * BLOCK on. Matrix kernels
+sum over positions in blocks of BLOCK, except that they halve what is between one block and two; so
+with these lengths what is read beyond a row's own positions changes no bit of its result."""
 
 
 class Cache:
@@ -24,7 +25,7 @@ class Cache:
     def __init__(
         self, config: Config, batch: int, length: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self.length = max(FLOOR, -(-length // STEP) * STEP)
+        self.length = _readable(length)
         self.batch = batch
         self._filled = [0] * batch
         self.data = torch.zeros(
@@ -43,10 +44,10 @@ class Cache:
 
     def visible(self, end: int) -> int:
         """How many positions attention must read to see positions 0..end-1."""
-        return min(self.length, max(FLOOR, -(-end // STEP) * STEP))
+        return _readable(end)
 
     def keys_values(self, row: int, rows: int, end: int) -> tuple[list[Tensor], list[Tensor]]:
-        """For each layer keys [rows * kv_heads, D, visible(end)], values [.., visible(end), D]: views."""
+        """For each layer keys [rows * kv_heads, D, S] and values [.., S, D], S = visible(end)."""
         layers, _, _, heads, _, dim = self.data.shape
         flat = self.data.view(layers, 2, self.batch * heads, self.length, dim)
         seen = flat[:, :, row * heads : (row + rows) * heads, : self.visible(end)]
@@ -58,3 +59,23 @@ class Cache:
     def slots(self, row: int, start: int, end: int) -> list[Tensor]:
         """For each layer where one row's [2, kv_heads, end - start, D] go: views."""
         return list(self.data[:, :, row, :, start:end].unbind(0))
+
+    def flat(self) -> list[Tensor]:
+        """For each layer all its vectors [2 * rows * kv_heads * positions, D]: views."""
+        layers, dim = self.data.shape[0], self.data.shape[-1]
+        return list(self.data.view(layers, -1, dim).unbind(0))
+
+    def index(self, row: int, positions: Tensor) -> Tensor:
+        """Where in `flat` the vectors of rows `row`.. at `positions` [B, T] are, in the order
+        [B, T, 2, kv_heads], flattened; on the device of `positions`."""
+        _, _, batch, heads, length, _ = self.data.shape
+        rows = torch.arange(row, row + positions.shape[0])[:, None, None, None]
+        part = torch.arange(2)[:, None]
+        head = torch.arange(heads)
+        where = ((part * batch + rows) * heads + head) * length
+        return (where + positions[..., None, None]).flatten()
+
+
+def _readable(end: int) -> int:
+    steps = -(-max(end, 1) // STEP) * STEP
+    return steps if steps <= BLOCK else max(steps, 2 * BLOCK)

@@ -178,7 +178,9 @@ def _family(raw: Mapping[str, Any]) -> str:
     raise PacelineError(f"architecture {name!r} is not implemented; known: {', '.join(FAMILIES)}")
 
 
-def _windows(raw: Mapping[str, Any], family: str, layers: int) -> tuple[int | None, tuple[bool, ...]]:
+def _windows(
+    raw: Mapping[str, Any], family: str, layers: int
+) -> tuple[int | None, tuple[bool, ...]]:
     """The window and which layers it binds (Mistral: all; Gemma: all but every sixth)."""
     window = raw.get("sliding_window")
     if family == "llama" or (family.startswith("qwen") and not raw.get("use_sliding_window")):

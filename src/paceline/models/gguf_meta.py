@@ -131,7 +131,7 @@ class _Cursor:
         end = self.at + count * struct.calcsize("<" + letter)
         if end > len(self.data):
             raise _Truncated
-        values = memoryview(self.data[self.at : end]).cast(letter).tolist()
+        values = list(struct.unpack(f"<{count}{letter}", self.data[self.at : end]))
         self.at = end
         return values
 

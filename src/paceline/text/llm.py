@@ -54,6 +54,7 @@ class Generator:
         context: int | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> None:
+        self.model = parts.model
         self.tokenizer = parts.tokenizer
         self.context = min(parts.model.context, context or parts.model.context)
         self._parts = parts

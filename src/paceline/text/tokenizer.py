@@ -135,13 +135,10 @@ class Tokenizer:
             harmless.append(i)
         if not harmless:
             return TokenDiff(None, "")
-        i = harmless[0]
-        count = (
-            "one unused token differs" if len(harmless) == 1 else f"{len(harmless)} unused differ"
-        )
-        return TokenDiff(
-            None, f"{count} in the two vocabularies (id {i}: {mine[i]!r}, {theirs[i]!r})"
-        )
+        i, several = harmless[0], len(harmless) > 1
+        what = f"{len(harmless)} unused tokens differ" if several else "one unused token differs"
+        where = f"(id {i}: {mine[i]!r}, {theirs[i]!r})"
+        return TokenDiff(None, f"{what} in the two vocabularies {where}")
 
     def _means_the_same(self, i: int, other: Tokenizer) -> bool:
         if self.is_special(i) or other.is_special(i):

@@ -1,0 +1,121 @@
+"""One door to every model: a .gguf file, a folder in Hugging Face's layout, any architecture."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from paceline.errors import PacelineError, unknown
+from paceline.models.config import Checkpoint, Config
+from paceline.models.formats import DTYPES
+from paceline.models.gguf import GgufCheckpoint
+from paceline.models.linear import fbgemm
+from paceline.models.packed import PackedWeights
+from paceline.models.progress import Note, Progress
+from paceline.models.store import cache_home
+from paceline.models.transformer import Transformer
+from paceline.models.weights import HfCheckpoint
+
+if TYPE_CHECKING:
+    from paceline.core.protocols import Model
+
+
+def load(
+    path: str | Path,
+    dtype: str = "auto",
+    device: str = "auto",
+    cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    note: Note | None = None,
+) -> tuple[Model, str]:
+    """The model at `path` (a .gguf file or a folder with config.json), ready, and the weight format
+    that it is in (a key of DTYPES).
+
+    `dtype`: such a key, or "auto" (see `pick_dtype`). `device`: "cpu", "cuda", "cuda:N" or "auto"
+    (CUDA where there is one). `cache_dir`: where packed weights are kept; None is $PACELINE_PACKED,
+    else "packed" in Paceline's cache folder. `note` hears what "auto" picked and why. An
+    architecture that this package does not implement itself goes through transformers.
+
+    Raises PacelineError for a model, a dtype or a device that cannot be had, in one line.
+    """
+    path, where = Path(path), pick_device(device)
+    if dtype != "auto" and dtype not in DTYPES:
+        raise unknown("dtype", dtype, [*DTYPES, "auto"])
+    checkpoint = _checkpoint(path)
+    if checkpoint is None:
+        from paceline.models.hf import HfModel
+
+        picked = dtype if dtype != "auto" else "fp32" if where.type == "cpu" else "bf16"
+        return HfModel(path, picked, where), picked
+    choice = pick_dtype(dtype, where, checkpoint)
+    if note and dtype == "auto":
+        note(f"dtype {choice.dtype}: {choice.why}")
+    folder = Path(cache_dir) if cache_dir else _packed_folder()
+    with PackedWeights(checkpoint, choice.dtype, where, folder, progress, note) as weights:
+        return Transformer(weights), choice.dtype
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A dtype (a key of DTYPES) and why it, for people, in a few words."""
+
+    dtype: str
+    why: str
+
+
+def pick_dtype(requested: str, device: torch.device, checkpoint: Checkpoint) -> Choice:
+    """The format for `requested` (a key of DTYPES or "auto") on `device`.
+
+    "auto" on a CPU is int8 where torch has the kernel, else fp32; on CUDA it is fp16 for a
+    checkpoint in fp16 and bf16 for any other.
+    """
+    if requested != "auto":
+        return Choice(requested, "as asked")
+    if device.type == "cpu":
+        if fbgemm():
+            return Choice("int8", "the fastest on a CPU; fp16 is closer to the checkpoint")
+        return Choice("fp32", "this torch has no int8 kernel for this CPU")
+    # A quantised file's tensors come as float32: it has no 16-bit type of its own.
+    own = checkpoint.tensor("model.layers.0.mlp.down_proj.weight").dtype
+    if own is torch.float16:
+        return Choice("fp16", "the checkpoint's own type")
+    return Choice("bf16", "the checkpoint's own" if own is torch.bfloat16 else "what GPUs do best")
+
+
+def pick_device(requested: str) -> torch.device:
+    """The device for "cpu", "cuda", "cuda:N" or "auto". Raises PacelineError if it is not there."""
+    if requested == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = requested.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
+        raise unknown("device", requested, ["auto", "cpu", "cuda"])
+    if kind == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(index or 0) >= count:
+            raise PacelineError(f"device {requested!r} is not there ({count} GPUs); use cpu")
+    return torch.device(requested)
+
+
+def _checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint at `path`; None for an architecture that is not implemented here."""
+    if path.is_file():
+        return GgufCheckpoint(path)
+    if not path.exists():
+        raise PacelineError(f"no such file or folder: {path}")
+    try:
+        raw = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        Config.from_hf(raw)
+    except (OSError, ValueError) as error:
+        # An unreadable config is for HfCheckpoint to report; a readable one is another kind's.
+        if isinstance(error, PacelineError):
+            return None
+    return HfCheckpoint(path)
+
+
+def _packed_folder() -> Path:
+    return Path(os.environ.get("PACELINE_PACKED") or cache_home() / "packed")

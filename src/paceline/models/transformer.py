@@ -1,0 +1,237 @@
+"""Decoder-only transformers (Llama, Mistral, Qwen2/2.5, Qwen3, Gemma 3) over a static cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paceline.core.types import Output
+from paceline.models.attention import Reading
+from paceline.models.cache import Cache
+from paceline.models.config import Config
+from paceline.models.linear import Linear
+from paceline.models.rope import Rope, frequencies
+
+PASS = 512
+"""Positions (over all rows) that one pass reads at most: bounds memory on a long prompt."""
+SERIAL, SHARE, VECTOR = 16384, 32768, 16
+"""Torch computes a function of up to SERIAL elements in one thread. It divides more among all
+threads, or among as many as there are SHAREs, depending on the function; by VECTOR at a time."""
+
+
+class Weights(Protocol):
+    """What a transformer is built from: a checkpoint's tensors, packed for a device.
+
+    `dtype`: the compute dtype (float32 on a CPU), also the cache's.
+    """
+
+    config: Config
+    device: torch.device
+    dtype: torch.dtype
+
+    def vector(self, name: str) -> Tensor:
+        """A norm's weight [D] in the compute dtype."""
+        ...
+
+    def linear(self, *names: str) -> Linear:
+        """The rows of several matrices as one; "X.bias" joins in where "X.weight" has one."""
+        ...
+
+    def embedding(self, name: str) -> Callable[[Tensor], Tensor]:
+        """ids [..] -> [.., D] in the compute dtype, the caller's own."""
+        ...
+
+
+class RmsNorm:
+    """x * weight / sqrt(mean(x^2) + eps) over the last dimension (Zhang & Sennrich 2019, eq. 4).
+
+    On a CPU it is put together from the cheapest operations that treat every row alike: the mean's
+    1 / D moves into eps and weight.
+    """
+
+    def __init__(self, weight: Tensor, eps: float, dim: int | None = None) -> None:
+        self._dim = dim or weight.shape[-1]
+        self._fused = weight.is_cuda
+        # A tensor: adding a Python number to a float32 tensor costs a conversion every time.
+        self._eps = eps if self._fused else torch.tensor([eps * self._dim])
+        self._weight = weight if self._fused else weight * math.sqrt(self._dim)
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        if self._fused:
+            y = F.rms_norm(x, (self._dim,), None, self._eps).mul_(self._weight)
+            return y if out is None else out.copy_(y)
+        r = torch.linalg.vector_norm(x, 2, -1, True)
+        r.mul_(r).add_(self._eps).rsqrt_()
+        return torch.mul(x, r, out=out).mul_(self._weight)
+
+
+class Layer:
+    """One block's parts."""
+
+    def __init__(self, weights: Weights, i: int) -> None:
+        config = weights.config
+        at = f"model.layers.{i}."
+
+        def norm(name: str) -> RmsNorm:
+            return RmsNorm(weights.vector(at + name + ".weight"), config.eps)
+
+        def linear(*names: str) -> Linear:
+            return weights.linear(*(at + name + ".weight" for name in names))
+
+        self.local = config.local[i]
+        self.norm = norm("input_layernorm")
+        self.qkv = linear(*(f"self_attn.{x}_proj" for x in "qkv"))
+        self.o = linear("self_attn.o_proj")
+        self.gate_up = linear("mlp.gate_proj", "mlp.up_proj")
+        self.down = linear("mlp.down_proj")
+        self.qk_norm = None
+        if config.qk_norm:
+            q, k = (weights.vector(f"{at}self_attn.{x}_norm.weight") for x in "qk")
+            rows = torch.cat((q.expand(config.heads, -1), k.expand(config.kv_heads, -1)))
+            self.qk_norm = RmsNorm(rows, config.eps)
+        if config.post_norms:
+            self.post_attention = norm("post_attention_layernorm")
+            self.ffn_norm = norm("pre_feedforward_layernorm")
+            self.post_ffn = norm("post_feedforward_layernorm")
+        else:
+            self.ffn_norm = norm("post_attention_layernorm")
+
+
+class Transformer:
+    """A `paceline.core.protocols.Model` made of a checkpoint's weights.
+
+    A position's logits depend on its row's tokens up to it and not on how they were cut into
+    passes, nor on the other rows: to the bit where `Linear` treats rows alike (int8 and fp16
+    weights on a CPU), within rounding (about 1e-6) with fp32 and bf16 weights.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        config = weights.config
+        self.config = config
+        self.vocab_size = config.vocab_size
+        self.context = config.context
+        self.device = weights.device
+        self._dtype = weights.dtype
+        self._embed = weights.embedding("model.embed_tokens.weight")
+        self._layers = [Layer(weights, i) for i in range(config.layers)]
+        self._norm = RmsNorm(weights.vector("model.norm.weight"), config.eps)
+        head = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
+        self._head = weights.linear(head)
+        self._act = _silu if config.activation == "silu" else _gelu
+        plain = frequencies(config.rope_theta, config.head_dim, config.rope_scaling)
+        near = frequencies(config.rope_local_theta, config.head_dim)
+        whole, local = (
+            Rope(f, config.attn_scale, weights.dtype, weights.device) for f in (plain, near)
+        )
+        same = config.family != "gemma3"  # elsewhere a window changes the mask alone
+        self._ropes = [whole, whole if same else local]
+
+    def new_cache(self, batch: int, length: int) -> Cache:
+        """Room for `batch` rows of at least `length` positions."""
+        cache = Cache(self.config, batch, length, self._dtype, self.device)
+        for rope in self._ropes:
+            rope.grow(cache.length)
+        return cache
+
+    def forward(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Cache,
+        *,
+        row: int = 0,
+        logits: bool = True,
+    ) -> Output:
+        """See `paceline.core.protocols.Model`. Call it without gradients: it works in place."""
+        rows, count = tokens.shape
+        step = max(1, PASS // rows)
+        if count <= step:
+            hidden = self._read(tokens, at, cache, row)
+        else:
+            parts = [
+                self._read(tokens[:, i : i + step], [p + i for p in at], cache, row)
+                for i in range(0, count, step)
+            ]
+            hidden = torch.cat([p.view(rows, -1, self.config.hidden) for p in parts], 1)
+            hidden = hidden.view(-1, self.config.hidden)
+        scores = self._head(hidden).view(rows, count, -1).float() if logits else None
+        return Output(scores, hidden.view(rows, count, -1))
+
+    def _read(self, tokens: Tensor, at: Sequence[int], cache: Cache, row: int) -> Tensor:
+        """Hidden states [rows * count, D] of one pass, after the final norm."""
+        config = self.config
+        rows, count = tokens.shape
+        reading = Reading(config, cache, row, at, count)
+        places = reading.positions
+        dim, rotated = config.head_dim, config.heads + config.kv_heads
+        size, half = (rows * count, rotated, dim), (rows * count, rotated, 2, dim // 2)
+        stride = ((config.heads + 2 * config.kv_heads) * dim, dim, 1)
+        half_stride = (*stride[:2], dim // 2, 1)
+        tables = [
+            tuple(t[places].view(-1, 1, 2, dim // 2) for t in (rope.cos, rope.sin))
+            for rope in self._ropes
+        ]
+        act, attend, write = self._act, reading.attend, reading.write
+        plain = not config.post_norms
+        x = self._embed(tokens).view(rows * count, -1)
+        if config.embed_scale != 1.0:
+            x.mul_(config.embed_scale)
+        for i, layer in enumerate(self._layers):
+            local = layer.local
+            qkv = layer.qkv(layer.norm(x))
+            if layer.qk_norm:
+                qk = qkv.as_strided(size, stride)
+                layer.qk_norm(qk, out=qk)
+            cos, sin = tables[local]
+            qk = qkv.as_strided(half, half_stride)
+            turned = qk.flip(2)
+            qk.mul_(cos).addcmul_(turned, sin)
+            write(i, qkv)
+            y = attend(i, qkv, local)
+            x = layer.o(y, x) if plain else layer.post_attention(layer.o(y)).add_(x)
+            y = act(layer.gate_up(layer.ffn_norm(x)))
+            x = layer.down(y, x) if plain else layer.post_ffn(layer.down(y)).add_(x)
+        return self._norm(x)
+
+
+def _silu(both: Tensor) -> Tensor:
+    gate, up = both.chunk(2, -1)
+    return _by_rows(F.silu, gate).mul_(up)
+
+
+def _gelu(both: Tensor) -> Tensor:
+    gate, up = both.chunk(2, -1)
+    return _by_rows(partial(F.gelu, approximate="tanh"), gate).mul_(up)
+
+
+def _by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function` of every element of x [N, D], to the same bits for any N and number of threads.
+
+    Torch hands each thread an equal share of the elements, and what is left of a share beside
+    whole vectors goes to scalar code, which rounds differently. So all shares must be of vectors.
+    """
+    rows, width = x.shape
+    threads = torch.get_num_threads()
+    if x.is_cuda or _in_vectors(rows, width, threads):
+        return function(x)
+    whole = rows - rows % threads
+    if not _in_vectors(whole, width, threads):
+        whole = 0
+    cuts = [0, *range(whole or 1, rows), rows]
+    return torch.cat([function(x[a:b]) for a, b in pairwise(cuts)])
+
+
+def _in_vectors(rows: int, width: int, threads: int) -> bool:
+    """Whether every thread's share of [rows, width] elements is of whole vectors (16 at most)."""
+    size = rows * width
+    if size <= SERIAL:
+        return True
+    shares = (threads, min(threads, -(-size // SHARE)))
+    return width % VECTOR == 0 and all(size % (VECTOR * n) == 0 for n in shares)

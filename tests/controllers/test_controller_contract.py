@@ -1,0 +1,48 @@
+"""What every controller promises. A new one joins by a line in `CONTROLLERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fakes import HashLM, model_drafter, sequences
+from naive import decode
+from paceline.controllers.fixed import Fixed
+from paceline.core.cached import CachedModel
+from paceline.core.loop import Loop
+from paceline.core.params import SamplingParams
+from paceline.core.protocols import Controller
+from paceline.verifiers.rejection import Rejection
+
+CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": Fixed}  # made from the largest K
+
+
+@pytest.mark.parametrize("name", CONTROLLERS)
+@pytest.mark.parametrize("k", [0, 1, 4, 8])
+def test_windows_fit_the_rows_and_the_output_is_the_targets(name: str, k: int) -> None:
+    model = HashLM(6, seed=1)
+    prompts = [[1], [2] * 5, [3, 4]]
+    params = [SamplingParams(max_tokens=n) for n in (12, 3, 20)]
+    seqs = sequences(prompts, params, length=64)
+    near = model_drafter(HashLM(6, seed=1, jitter=0.3))(seqs)
+    controller = CONTROLLERS[name](k)
+    loop = Loop(CachedModel(model, 3, 64), near, Rejection(), controller)
+    while any(seqs.running):
+        windows = controller.window(seqs)
+        assert len(windows) == 3
+        for b, window in enumerate(windows):
+            left = seqs.limits[b] - seqs.lengths[b]
+            assert 0 <= window <= k
+            assert window == 0 or (seqs.running[b] and window < left)  # room for its own token too
+        loop.step(seqs)
+    for b, ids in enumerate(prompts):
+        assert seqs.committed(b)[len(ids) :].tolist() == decode(model, ids, params[b])[0]
+
+
+def test_fixed_is_fixed_but_for_the_room_that_is_left() -> None:
+    seqs = sequences([[1], [1], [1], [1]], [SamplingParams(max_tokens=n) for n in (50, 5, 4, 1)])
+    assert list(Fixed(4).window(seqs)) == [4, 4, 3, 0]
+    seqs.finish(0)
+    assert list(Fixed(2).window(seqs)) == [0, 2, 2, 0]
+    assert list(Fixed(0).window(seqs)) == [0, 0, 0, 0]

@@ -1,0 +1,176 @@
+"""Deliberate breakages, each with the check that catches it.
+
+A mutation replaces a piece of source in one function. If the piece is no longer there, the test
+says so: find the new way to break it.
+"""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from checks import health, laws, output, randomness
+from paceline.core import cached, noise, sequences, stats, target
+from paceline.drafters import first_of, lookup, model
+from paceline.verifiers import greedy, rejection
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """In `name` of module `where` ("function" or "Class.method"), `old` becomes `new`."""
+
+    what: str
+    where: object
+    name: str
+    old: str
+    new: str
+    check: Callable[[], None]
+
+
+def mutate(monkeypatch: pytest.MonkeyPatch, m: Mutation) -> None:
+    """Puts the broken function wherever any module holds the right one."""
+    owner, _, attribute = m.name.rpartition(".")
+    holder = getattr(m.where, owner) if owner else m.where
+    right = inspect.getattr_static(holder, attribute)
+    function = right.fget if isinstance(right, property) else right
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(m.old) == 1, f"{m.name} has changed: {m.old!r} is not there once"
+    flags = __future__.annotations.compiler_flag
+    code = compile(source.replace(m.old, m.new), "<mutation>", "exec", flags)
+    names: dict[str, object] = {}
+    exec(code, vars(m.where), names)
+    if owner:
+        monkeypatch.setattr(holder, attribute, names[attribute])
+        return
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(attribute) is right:
+            monkeypatch.setattr(module, attribute, names[attribute])
+
+
+PERFECT = partial(health.perfect_drafter_is_accepted, 1.0)
+LOOP = laws.first_tokens_follow_p
+
+MUTATIONS = [
+    # the accept test and the residual
+    Mutation("resample from p", rejection, "residual",
+             "torch.where(use[:, None], rest, p)", "p", laws.rounds_are_lossless),
+    Mutation("drop q from the residual, but for the refused token", rejection, "residual",
+             "rest[:, : q.shape[-1]] -= q[row, i]", "rest[row, x[row, i]] -= q[row, i, x[row, i]]",
+             laws.rounds_are_lossless),
+    Mutation("softmaxed residual", rejection, "residual",
+             "torch.where(use[:, None], rest, p)",
+             "torch.where(use[:, None], rest.softmax(-1), p)", laws.rounds_are_lossless),
+    Mutation("residual past the draft's end", rejection, "residual",
+             "refused = n < size", "refused = n <= size", laws.rounds_are_lossless),
+    Mutation("no fallback for an empty residual", rejection, "residual",
+             "refused & (rest.sum(-1) > 0)", "refused", laws.empty_residual_is_a_draw_from_p),
+    Mutation("invert the ratio", rejection, "_verify",
+             "u * qx < px", "u * px < qx", laws.rounds_are_lossless),
+    Mutation("ignore q in the accept test", rejection, "_verify",
+             "u * qx < px", "u < px", laws.rejected_only_for_a_reason),
+    Mutation("accept at u = 0 what p forbids", rejection, "_verify",
+             "u * qx < px", "u * qx <= px", laws.impossible_tokens_are_refused),
+    Mutation("shift q by one row", rejection, "_verify",
+             "q.gather(-1", "q.roll(1, 1).gather(-1", laws.rounds_are_lossless),
+    Mutation("shift q by one row in the residual", rejection, "residual",
+             "q[row, i]", "q[row, i - 1]", laws.rounds_are_lossless),
+    Mutation("shift p by one row", rejection, "_verify",
+             "at_n = p[row, n]", "at_n = p[row, n - 1]", laws.rounds_are_lossless),
+    Mutation("reuse the accept noise", rejection, "_verify",
+             "u_last[row, n]", "u[row, n.clamp(max=u.shape[1] - 1)]", laws.rounds_are_lossless),
+    Mutation("count accepts after the first refusal", greedy, "accepted_prefix",
+             ".cumprod(-1)", "", laws.accepts_stop_at_the_first_refusal),
+    Mutation("accept padding", greedy, "accepted_prefix",
+             "(passes & inside)", "passes", laws.rounds_are_lossless),
+    Mutation("greedy rows accept anything", greedy, "Greedy.verify",
+             "draft.tokens.to(p.top.device) == p.top[:, :-1]", "draft.tokens == draft.tokens",
+             output.equals_the_target_alone),
+    # noise
+    Mutation("accept tests and last draw at one address", noise, "uniforms",
+             "(column[None, :] + np.uint64(purpose))", "column[None, :]",
+             randomness.purposes_are_independent),
+    Mutation("every round the same noise", noise, "uniforms",
+             "np.array(bases, dtype=np.uint64)", "np.array([0 for _ in bases], dtype=np.uint64)",
+             randomness.rounds_are_independent),
+    Mutation("noise by row, not by seed", noise, "uniforms",
+             "[seed % 2**64 for seed in seeds]", "[row for row, _ in enumerate(seeds)]",
+             output.rows_do_not_meet),
+    Mutation("tokens of weight zero can be drawn", noise, "draw",
+             "right=True", "right=False", randomness.draws_at_the_edges),
+    # caches
+    Mutation("trust stale entries: compare nothing", cached, "CachedModel.seen",
+             "bool(same.all())", "True", health.draft_cache_is_true),
+    Mutation("trust stale entries: never lower `filled`", cached, "CachedModel._feed",
+             "self.filled[row + i] = min(self.filled[row + i], start)", "pass",
+             health.interrupted_reads_are_forgotten),
+    Mutation("keep what stands behind a write", cached, "CachedModel._feed",
+             "self.filled[row + i] = start + n", "self.filled[row + i] = start + n + 1",
+             health.draft_cache_is_true),
+    Mutation("mis-sync the pending token: it is read twice, one place on", cached,
+             "CachedModel.score", "max(0, length - 1)", "length", output.equals_the_target_alone),
+    Mutation("mis-sync the pending token: the one before it is left out", cached,
+             "CachedModel.sync", "seqs.lengths[row] - 1", "seqs.lengths[row] - 2",
+             output.equals_the_target_alone),
+    Mutation("a draft's tokens one place on", cached, "CachedModel.extend",
+             "max(0, length) + behind", "max(0, length) + behind + 1", health.draft_cache_is_true),
+    Mutation("a draft's last accepted token is never read", cached, "CachedModel._resume",
+             "min(last, self.seen(seqs, row))", "last", health.draft_cache_is_true),
+    # the drafter's distribution
+    Mutation("q of another temperature than the draw", model, "ModelDrafter._sample",
+             "draw(q, ", "draw(q**2, ", LOOP),
+    Mutation("greedy drafts scored by their softmax", model, "ModelDrafter._temperature",
+             "if self.temperature is None", "if not self.temperature", LOOP),
+    Mutation("drafts at the target's noise", sequences, "Sequences.draft_noise",
+             "DRAFT, range(k)", "1, range(k)", randomness.purposes_are_independent),
+    Mutation("a merged draft forgets that lookup's q is a point mass", first_of, "_dense",
+             "one_hot(tokens, vocabulary).float()",
+             "one_hot(tokens * 0, vocabulary).float()", health.merged_drafts_keep_their_q),
+    # p at its own prefix
+    Mutation("counts frozen for a block", target, "_adjust",
+             "0 < t <= len(draft)", "False", output.penalties_see_their_own_prefix),
+    Mutation("counts one token behind", target, "_adjust",
+             "0 < t <= len(draft)", "1 < t <= len(draft)", output.penalties_see_their_own_prefix),
+    Mutation("end masked for the whole block or not at all", target, "_adjust",
+             "scores[:early, ends]", "scores[:, ends]", output.penalties_see_their_own_prefix),
+    # what becomes real
+    Mutation("only a block's last token can end a row", sequences, "Sequences._commit",
+             "token in self.eos[row]", "token in self.eos[row] and token == tokens[accepted]",
+             output.ends_inside_a_block),
+    Mutation("the limit counts rounds' ends", sequences, "Sequences._commit",
+             "start + len(fresh) == self.limits[row]",
+             "len(fresh) == accepted + 1 and start + len(fresh) >= self.limits[row]",
+             output.limits_are_exact),
+    Mutation("what was cut off counts as accepted", sequences, "Sequences._commit",
+             "min(accepted, len(fresh))", "accepted", output.counters_are_right),
+    Mutation("emitted is accepted plus one", stats, "Stats.add",
+             "self.emitted += len(row.tokens)", "self.emitted += row.accepted + 1",
+             output.counters_are_right),
+    Mutation("a draft that was cut off counts as refused", stats, "Stats.add",
+             "len(row.tokens) > row.accepted and row.accepted < row.drafted",
+             "row.accepted < row.drafted", output.counters_are_right),
+    # lookup
+    Mutation("lookup finds the n-gram that it looks for", lookup, "Lookup._find",
+             "torch.arange(end)", "torch.arange(end + 1)", health.lookup_copies_what_followed),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("m", MUTATIONS, ids=lambda m: m.what)
+def test_mutation_is_caught(m: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch, m)
+    with pytest.raises(AssertionError):
+        m.check()
+
+
+CHECKS = list(dict.fromkeys(m.check for m in MUTATIONS))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_check_passes_without_a_mutation(check: Callable[[], None]) -> None:
+    check()
