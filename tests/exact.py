@@ -169,20 +169,21 @@ def loop_law(
     k: int,
     grid: tuple[int, int, int],
     tokens: int = 1,
+    vocab: int | None = None,
 ) -> Tensor:
     """The law [V, …] of the first `tokens` tokens behind the prompt [0], through the whole loop.
     `grid`: cells for the drafter's draws, the accept tests and the last draw."""
     seqs = Grid(k, tokens, *grid)
     for row in range(seqs.batch):
         seqs.admit(row, [0], params)
-    target = CachedModel(model, seqs.batch, seqs.tokens.shape[1])
+    target = CachedModel(model, seqs.batch, seqs.tokens.shape[1], vocab)
     loop = Loop(target, make_drafter(seqs), Rejection(), Fixed(k))
     while any(seqs.running):
         loop.step(seqs)
         for row, length in enumerate(seqs.lengths):
             if length > tokens:
                 seqs.finish(row)
-    law = torch.zeros([model.vocab_size] * tokens, dtype=torch.float64)
+    law = torch.zeros([target.vocab] * tokens, dtype=torch.float64)
     cells = tuple(seqs.tokens[:, 1 : 1 + tokens].T)
     return law.index_put_(cells, torch.tensor(1 / seqs.batch, dtype=law.dtype), accumulate=True)
 

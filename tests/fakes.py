@@ -142,11 +142,11 @@ def liar(truth: list[int], wrong_at: int, vocab: int) -> Scripted:
 
 
 def liars(truths: Sequence[list[int]], wrong_at: int, vocab: int, beyond: int = 0) -> Scripted:
-    """A liar for each row; it knows the rows apart by what is committed. Behind the end of a truth
-    it drafts up to `beyond` zeros."""
+    """A liar for each row; it knows the rows apart by what is committed, and drafts nothing for one
+    that it does not know. Behind the end of a truth it drafts up to `beyond` zeros."""
 
     def script(ids: list[int], k: int) -> list[int]:
-        truth = next(t for t in truths if t[: len(ids)] == ids)
+        truth = next((t for t in truths if t[: len(ids)] == ids), [])
         block = (truth + [0] * beyond)[len(ids) : len(ids) + k]
         return [(t + 1) % vocab if i == wrong_at else t for i, t in enumerate(block)]
 

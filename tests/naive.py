@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 
 import torch
+from torch import Tensor
 
 from paceline.core.params import SamplingParams
 from paceline.core.types import Finish
@@ -18,8 +19,13 @@ from paceline.core.types import Finish
 
 def fresh_logits(model, ids: Sequence[int]) -> list[float]:
     """The logits behind `ids`, from one uncached forward pass."""
+    return fresh_pass(model, ids)[-1].tolist()
+
+
+def fresh_pass(model, ids: Sequence[int]) -> Tensor:
+    """[len(ids), V]: the logits behind every prefix of `ids`, from one uncached forward pass."""
     cache = model.new_cache(1, len(ids))
-    return model.forward(torch.tensor([list(ids)]), [0], cache).logits[0, -1].tolist()
+    return model.forward(torch.tensor([list(ids)]), [0], cache).logits[0]
 
 
 def adjust(

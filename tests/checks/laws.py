@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from exact import Q3, Q4, chain, loop_law, round_law, tree
-from fakes import TableModel, model_drafter
+from fakes import Faulty, HashLM, TableModel, model_drafter
 from paceline.core.noise import DRAFT, Noise, draw, uniforms
 from paceline.core.params import SamplingParams
 from paceline.core.target import Prefix, Target, target
@@ -95,6 +95,16 @@ def several_tokens_follow_p(k: int = 2) -> None:
     law = loop_law(target, model_drafter(drafter), params, k, (2, 2, 4), tokens=2)
     right = torch.tensor(p)[0][:, None] * torch.tensor(p)
     assert float((law - right).abs().max()) <= 1e-9
+
+
+def broken_drafts_leave_p_as_it_is() -> None:
+    """NaN, infinite or empty logits of the draft model: p is untouched."""
+    target = TableModel.of_probs([0.5, 0.25, 0.25])
+    right = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    for value in (torch.nan, torch.inf, -torch.inf):
+        drafter = model_drafter(Faulty(HashLM(3), value=value))
+        law = loop_law(target, drafter, SamplingParams(temperature=1), 1, (1, 4, 4))
+        assert float((law - right).abs().max()) <= 1e-9
 
 
 def rejected_only_for_a_reason(draws: int = 100_000) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 import pytest
 
@@ -46,3 +47,26 @@ def test_fixed_is_fixed_but_for_the_room_that_is_left() -> None:
     seqs.finish(0)
     assert list(Fixed(2).window(seqs)) == [0, 2, 2, 0]
     assert list(Fixed(0).window(seqs)) == [0, 0, 0, 0]
+
+
+def test_a_controller_sees_every_round_as_it_was() -> None:
+    seqs = sequences([[1, 2], [3]], SamplingParams(max_tokens=6), length=64)
+    seen = []
+
+    class Watching(Fixed):
+        def observe(self, round):
+            seen.append(round)
+
+    drafter = model_drafter(HashLM(6, seed=2))(seqs)
+    loop = Loop(CachedModel(HashLM(6, seed=1), 2, 64), drafter, Rejection(), Watching(3))
+    began, rounds = perf_counter(), []
+    while any(seqs.running):
+        rounds.append(loop.step(seqs))
+    wall = perf_counter() - began
+    assert seen == rounds
+    parts = [t for r in rounds for t in (r.seconds.draft, r.seconds.target, r.seconds.overhead)]
+    assert min(parts) > 0
+    assert sum(parts) <= wall
+    for b, given in enumerate((2, 1)):
+        tokens = [t for r in rounds if (row := r.emitted[b]) for t in row.tokens]
+        assert tokens == seqs.committed(b)[given:].tolist()

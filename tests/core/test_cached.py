@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from checks import health
-from fakes import Accepts, HashLM, Scripted, run, sequences
+from fakes import Accepts, HashLM, Scripted, model_drafter, run, sequences
 from naive import fresh_logits
 from paceline.controllers.fixed import Fixed
 from paceline.core import cached as module
@@ -169,3 +169,24 @@ def test_rows_that_do_not_run_are_not_read() -> None:
     assert cached.read(seqs)[1].tolist() == fresh_logits(HashLM(7, 1), [2, 3])
     assert [cached.seen(seqs, b) for b in range(3)] == [0, 2, 0]
     assert model.reads == 3 * 2  # two columns, and padding for the others
+
+
+def test_a_cache_has_room_for_the_widest_draft_beside_a_row_at_its_end() -> None:
+    """K = SLACK for one row while its neighbour has two places left."""
+    model, params = HashLM(6, seed=1), SamplingParams(max_tokens=None)
+    prompts = [[1, 2], [3] * 78]
+    done = run(model, prompts, params, model_drafter(model), module.SLACK, length=80)
+    assert done.rounds[0].draft.lengths == [module.SLACK, 1]
+    assert [len(new) for new in done.ids] == [78, 2]
+    assert done.ids == run(model, prompts, params, k=0, length=80).ids
+
+
+def test_ids_past_a_draft_models_vocabulary_are_read_as_its_last() -> None:
+    class Narrow(HashLM):
+        def forward(self, tokens, at, cache, *, row=0, logits=True):
+            assert int(tokens.max()) < 5
+            return super().forward(tokens, at, cache, row=row, logits=logits)
+
+    strange, known = (CachedModel(Narrow(5), 1, 64) for _ in range(2))
+    got = strange.read(sequences([[1, 9, 2]], PARAMS))
+    assert got.tolist() == known.read(sequences([[1, 4, 2]], PARAMS)).tolist()

@@ -49,8 +49,9 @@ def asked(rng: random.Random, vocab: int) -> SamplingParams:
     )
 
 
-def drafters(model: HashLM, truths: list[list[int]]) -> dict[str, object]:
+def drafters(model: HashLM, truths: list[list[int]], seed: int) -> dict[str, object]:
     vocab = model.vocab_size
+    lies = (seed % 8, (seed + 3) % 8, (seed + 5) % 8)  # over the seeds: every offset of K = 8
     near, far = HashLM(vocab, 77, sharpness=1.0), HashLM(vocab, 78)
     return {
         "none": NoDraft(),
@@ -61,11 +62,11 @@ def drafters(model: HashLM, truths: list[list[int]]) -> dict[str, object]:
         "first of": lambda seqs: FirstOf(
             Lookup(3, 2), liars(truths, 1, vocab), ModelDrafter(CachedModel(near, seqs.batch, 64))
         ),
-        **{f"liar at {i}": liars(truths, i, vocab, beyond=9) for i in (-1, 0, 1, 3, 4, 7)},
+        **{f"liar at {i}": liars(truths, i, vocab, beyond=9) for i in (-1, *lies)},
     }
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 def test_sweep(seed: int) -> None:
     rng = random.Random(seed)
     vocab = rng.choice([4, 6, 9])
@@ -76,7 +77,7 @@ def test_sweep(seed: int) -> None:
     eos = rng.sample(range(vocab), rng.choice([0, 1, 2]))
     right = [decode(model, *row, eos) for row in zip(prompts, params, strict=True)]
     truths = [ids + new for ids, (new, _) in zip(prompts, right, strict=True)]
-    for name, drafter in drafters(model, truths).items():
+    for name, drafter in drafters(model, truths, seed).items():
         for k in (0, 1, 4, 8, Windows(0, 3, 1), Careless(3)):
             verifier = rng.choice([Greedy(), Rejection()])
             done = run(model, prompts, params, drafter, k, eos, verifier, length=64)

@@ -125,6 +125,21 @@ def test_positions_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ours.forward(families.tokens(1, 2), [63], cache)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+@pytest.mark.parametrize("function", [transformer._silu, transformer._gelu])
+def test_activations_agree_to_the_bit(function, threads: int) -> None:
+    """Sizes at which the share of a thread would end inside of a vector."""
+    x = torch.randn(128, 2 * 1216, generator=torch.Generator().manual_seed(0))
+    alone = torch.cat([function(row) for row in x.split(1)])
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for n in (1, 2, 14, 20, 28, 41, 100, 128):
+            assert torch.equal(function(x[:n]), alone[:n])
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "fp16", "fp32"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gemma3"])
 def test_rows_agree_to_the_bit(name: str, dtype: str, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class Config:
         """
         try:
             return _from_hf(raw)
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:
+        except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as e:
             if isinstance(e, PacelineError):
                 raise
             what = f"has no {e}" if isinstance(e, KeyError) else f"makes no sense ({e})"
@@ -129,6 +129,11 @@ def _from_hf(raw: Mapping[str, Any]) -> Config:
         int(raw[k]) for k in ("num_hidden_layers", "num_attention_heads", "hidden_size")
     )
     head_dim = int(raw.get("head_dim") or hidden // heads)
+    if quantized := raw.get("quantization_config"):
+        method = quantized.get("quant_method", "unnamed")
+        raise PacelineError(
+            f"quantisation {method!r} is not implemented; use the model's 16-bit files"
+        )
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if raw.get(key):
             raise PacelineError(f"{key} is not implemented; use a model without it")

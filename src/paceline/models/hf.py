@@ -56,7 +56,7 @@ class HfModel:
         self._model: Any = model.to(self.device).eval()
         self._body = self._model.base_model
         self._new_row = transformers.DynamicCache
-        self.vocab_size = self._probe()
+        self.vocab_size, self._keyword = self._probe()
         config = self._model.config
         known = (getattr(config, name, None) for name in _CONTEXT)
         self.context = int(next(filter(None, known), _CONTEXT_UNKNOWN))
@@ -87,31 +87,31 @@ class HfModel:
                 )
             if start < seen:
                 past.crop(start - seen)
-            out = read(input_ids=tokens[b : b + 1], past_key_values=past, use_cache=True)
+            out = read(input_ids=tokens[b : b + 1], use_cache=True, **{self._keyword: past})
             if logits:
                 scores.append(out.logits.float())
         return Output(torch.cat(scores) if logits else None)
 
     @torch.no_grad()
-    def _probe(self) -> int:
-        """The width of the logits. Raises PacelineError unless the model, left to itself, makes a
+    def _probe(self) -> tuple[int, str]:
+        """The width of the logits, and the keyword for a cache ("past_key_values", in newer
+        releases "cache"). Raises PacelineError unless the model, left to itself, makes a
         cache of nothing but plain keys and values, all of them kept."""
         from transformers.cache_utils import DynamicLayer
 
-        out = self._model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=self.device))
-        rest = [v for k, v in out.items() if k not in ("logits", "loss")]
-        cache = out.get("past_key_values", rest[0] if rest else None)
-        name = type(cache).__name__
-        odd = [
-            type(x).__name__ for x in getattr(cache, "layers", ()) if type(x) is not DynamicLayer
-        ]
-        if type(cache) is not self._new_row or odd:
-            what = f"{name} of {odd[0]}" if odd else name
-            raise PacelineError(
-                f"{type(self._model).__name__} keeps its past in a {what}, which cannot be "
-                f"rewound after a rejected token; use an attention-only model"
-            )
-        return out.logits.shape[-1]
+        ids = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        out = self._model(input_ids=ids, use_cache=True)
+        states = {k: v for k, v in out.items() if k not in ("logits", "loss")}
+        name, cache = next(iter(states.items()), ("none", None))
+        if type(cache) is self._new_row and {*map(type, cache.layers)} == {DynamicLayer}:
+            return out.logits.shape[-1], name
+        names = [type(cache).__name__]
+        names += [type(x).__name__ for x in getattr(cache, "layers", ())]
+        odd = [name for name in names[1:] if name != DynamicLayer.__name__]
+        raise PacelineError(
+            f"{type(self._model).__name__} keeps its past in a {' of '.join(names[:1] + odd[:1])}, "
+            "which cannot be rewound after a rejected token; use a model with full attention alone"
+        )
 
 
 def _load(path: str, dtype: str) -> Any:

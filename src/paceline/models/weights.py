@@ -21,7 +21,7 @@ class HfCheckpoint:
     """A `Checkpoint` over a folder; tensors are memory-mapped and read one at a time.
 
     Raises PacelineError where `config.json` is missing or unreadable, the architecture is none
-    that is implemented, or a safetensors file is missing, truncated or lacks a tensor.
+    that is implemented, a safetensors file is missing or truncated, or the two do not agree.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -33,6 +33,7 @@ class HfCheckpoint:
         self._folder = folder
         # A config may be silent about the output layer (its default is not in the file).
         self.config = replace(config, tied=config.tied or "lm_head.weight" not in self)
+        self._check()
         self.fingerprint = _fingerprint(raw, [folder / name for name in self._files])
 
     def __contains__(self, name: str) -> bool:
@@ -40,12 +41,41 @@ class HfCheckpoint:
 
     def tensor(self, name: str) -> Tensor:
         """The tensor in its own dtype; norm weights with their offset added, in float32."""
-        if name not in self._where:
-            raise PacelineError(f"{self._folder} has no tensor {name!r}; download the model again")
-        value = self._where[name].get_tensor(name)
+        value = self._file(name).get_tensor(name)
         if self.config.norm_offset and name.endswith("norm.weight"):
             return value.float() + 1
         return value
+
+    def _file(self, name: str) -> Any:
+        if name not in self._where:
+            raise PacelineError(f"{self._folder} has no tensor {name!r}; download the model again")
+        return self._where[name]
+
+    def _check(self) -> None:
+        """All matrices are there, in the sizes that the config says."""
+        c = self.config
+        queries, keys = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        sizes = {"model.embed_tokens.weight": [c.vocab_size, c.hidden]}
+        if not c.tied:
+            sizes["lm_head.weight"] = [c.vocab_size, c.hidden]
+        for i in range(c.layers):
+            at = f"model.layers.{i}."
+            sizes |= {
+                at + "self_attn.q_proj.weight": [queries, c.hidden],
+                at + "self_attn.k_proj.weight": [keys, c.hidden],
+                at + "self_attn.v_proj.weight": [keys, c.hidden],
+                at + "self_attn.o_proj.weight": [c.hidden, queries],
+                at + "mlp.gate_proj.weight": [c.ffn, c.hidden],
+                at + "mlp.up_proj.weight": [c.ffn, c.hidden],
+                at + "mlp.down_proj.weight": [c.hidden, c.ffn],
+            }
+        for name, wanted in sizes.items():
+            size = self._file(name).get_slice(name).get_shape()
+            if size != wanted:
+                raise PacelineError(
+                    f"{self._folder}: {name} is {size} where config.json makes it {wanted}; "
+                    "download the model again"
+                )
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -63,8 +93,10 @@ def _json(path: Path) -> dict[str, Any]:
 def _shards(folder: Path) -> list[Path]:
     """The safetensors files that the index names, else the single one."""
     if (folder / INDEX).exists():
-        parts = _json(folder / INDEX).get("weight_map") or {}
-        return [folder / name for name in sorted({*parts.values()})]
+        parts = _json(folder / INDEX).get("weight_map")
+        if not isinstance(parts, dict) or not parts:
+            raise PacelineError(f"{folder / INDEX} names no files; download it again")
+        return [folder / name for name in sorted({*map(str, parts.values())})]
     return [folder / "model.safetensors"]
 
 
