@@ -116,7 +116,7 @@ class CachedModel:
         of each are real. Keeps `ids` and `filled` true, also if the pass is interrupted."""
         for i, start in enumerate(at):
             self.filled[row + i] = min(self.filled[row + i], start)
-        # a draft model may know fewer ids than the target: what it reads there is wrong, and harmless
+        # a draft model may know fewer ids than the target: it then reads others, which is harmless
         known = self._on_device(tokens).clamp(max=self.model.vocab_size - 1)
         output = self.model.forward(known, at, self.cache, row=row, logits=logits)
         for i, (start, n) in enumerate(zip(at, count, strict=True)):
