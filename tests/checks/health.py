@@ -115,7 +115,10 @@ def lookup_copies_what_followed() -> None:
         (3, [1, 2, 3, 9, 1, 2, 3], 3, [9, 1, 2]),  # a trigram
         (3, [5, 3, 8, 1, 2, 3, 9, 4, 3, 7, 1, 2, 3], 2, [9, 4]),  # not the later single
         (3, [7, 3, 1, 6, 3, 2, 3], 1, [2]),  # a single one: its latest place
-        (3, [7, 3, 1, 6, 3, 2, 3], 4, [1, 6, 3, 2]),  # an earlier place that 4 tokens follow
+        (1, [7, 3, 1, 6, 3, 2, 3], 4, [1, 6, 3, 2]),  # an earlier place that 4 tokens follow
+        (3, [7, 3, 1, 6, 3, 2, 3], 4, [2]),  # after a match of one token, one
+        (3, [1, 2, 3, 9, 8, 5, 2, 3], 4, [9, 8]),  # after two, two
+        (2, [1, 2, 3, 9, 8, 5, 2, 3], 4, [9, 8, 5, 2]),  # two are all that was looked for
         (1, [4, 4, 4], 5, [4, 4]),  # none has 5: the one that most follow
         (3, [4, 4, 4], 5, [4]),  # the longer n-gram first, though fewer follow
         (3, [1, 2, 3, 4], 4, []),
@@ -126,7 +129,6 @@ def lookup_copies_what_followed() -> None:
         draft = Lookup(longest).propose(sequences([ids], SamplingParams()), [k])
         assert draft.tokens[0, : draft.lengths[0]].tolist() == right
         assert draft.lengths == [len(right)]
-    assert Lookup(3, 2).propose(sequences([[7, 3, 1, 3]], SamplingParams()), [4]).lengths == [0]
 
 
 def merged_drafts_keep_their_q() -> None:
@@ -136,7 +138,7 @@ def merged_drafts_keep_their_q() -> None:
     seqs = sequences([[1, 2, 3, 1, 2], [4, 5]], params)
     drawn = ModelDrafter(CachedModel(model, 2, 256))
     alone = drawn.propose(seqs, [3, 3])
-    draft = FirstOf(Lookup(2, shortest=2), drawn).propose(seqs, [3, 3])
+    draft = FirstOf(Lookup(2), drawn).propose(seqs, [3, 3])
     assert draft.lengths == [3, 3]
     assert draft.tokens.tolist() == [[3, 1, 2], alone.tokens[1].tolist()]
     assert torch.equal(draft.q[0], torch.eye(6)[[3, 1, 2]])

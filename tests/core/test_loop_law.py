@@ -91,7 +91,7 @@ CASES = {
     "cooler draft": (model_drafter(HashLM(4, 1, jitter=0.6), 0.4), 2, WARM),
     "greedy draft": (model_drafter(HashLM(4, 1, jitter=0.6), 0.0), 2, WARM),
     "lookup": (Lookup(2), 3, WARM),
-    "first of": (lambda s: FirstOf(Lookup(2, 2), oracle(HashLM(4, 1, jitter=0.9), s)), 2, WARM),
+    "first of": (lambda s: FirstOf(Lookup(2), oracle(HashLM(4, 1, jitter=0.9), s)), 2, WARM),
 }
 
 

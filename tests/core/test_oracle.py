@@ -60,7 +60,7 @@ def drafters(model: HashLM, truths: list[list[int]], seed: int) -> dict[str, obj
         "model at a temperature": model_drafter(far, 1.0),
         "oracle": lambda seqs: oracle(model, seqs),
         "first of": lambda seqs: FirstOf(
-            Lookup(3, 2), liars(truths, 1, vocab), ModelDrafter(CachedModel(near, seqs.batch, 64))
+            Lookup(3), liars(truths, 1, vocab), ModelDrafter(CachedModel(near, seqs.batch, 64))
         ),
         **{f"liar at {i}": liars(truths, i, vocab, beyond=9) for i in (-1, *lies)},
     }
@@ -96,7 +96,7 @@ def test_logits_by_table(seed: int) -> None:
     params = SamplingParams(max_tokens=40)
     prompts = [[1, 2, 3], [4], [5, 6]]
     right = [decode(model, ids, params)[0] for ids in prompts]
-    for drafter in (Lookup(3), Lookup(2, 2), FirstOf(Lookup(1), NoDraft())):
+    for drafter in (Lookup(3), Lookup(2), FirstOf(Lookup(1), NoDraft())):
         for k in (1, 4, 8):
             done = run(model, prompts, params, drafter, k)
             assert done.ids == right
@@ -210,7 +210,7 @@ def test_a_request_may_join_and_leave_while_others_run() -> None:
     seqs = sequences([[0]] * 3, SamplingParams(), length=64)
     seqs.running = [False] * 3
     near = ModelDrafter(CachedModel(HashLM(4, seed=8, jitter=0.3), 3, 64))
-    loop = Loop(CachedModel(model, 3, 64), FirstOf(Lookup(3, 3), near), Rejection(), Fixed(4))
+    loop = Loop(CachedModel(model, 3, 64), FirstOf(Lookup(3), near), Rejection(), Fixed(4))
     got: dict[int, list[int]] = {}
     held: dict[int, int] = {}
     waiting = list(range(len(wanted)))

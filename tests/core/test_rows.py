@@ -40,7 +40,7 @@ DRAFTERS = {
     "model": model_drafter(HashLM(9, seed=2, jitter=0.5)),
     "model, cooler": model_drafter(HashLM(9, seed=2, jitter=0.5), 0.6),
     "model, greedy": model_drafter(HashLM(9, seed=2, jitter=0.5), 0.0),
-    "first of": lambda seqs: FirstOf(Lookup(2, 2), oracle(HashLM(9, seed=2, jitter=0.9), seqs)),
+    "first of": lambda seqs: FirstOf(Lookup(2), oracle(HashLM(9, seed=2, jitter=0.9), seqs)),
 }
 SEEDED = SamplingParams(max_tokens=20, temperature=1.5, seed=7)
 

@@ -25,13 +25,13 @@ def model() -> HashLM:
 DRAFTERS = {
     "none": lambda seqs: NoDraft(),
     "lookup": lambda seqs: Lookup(3),
-    "lookup, bigrams or longer": lambda seqs: Lookup(4, 2),
+    "lookup, single tokens": lambda seqs: Lookup(1),
     "model": model_drafter(model()),
     "model at 0": model_drafter(model(), 0.0),
     "model at 1": model_drafter(model(), 1.0),
     "model, narrower": model_drafter(model(), vocab=5),
     "first of": lambda seqs: FirstOf(
-        Lookup(3, 2), ModelDrafter(CachedModel(model(), seqs.batch, 256))
+        Lookup(3), ModelDrafter(CachedModel(model(), seqs.batch, 256))
     ),
     "first of models": lambda seqs: FirstOf(
         Scripted(lambda ids, k: [1] * k if len(ids) % 2 else []), model_drafter(model())(seqs)
