@@ -73,7 +73,7 @@ class HashLM:
         self.reads = 0
 
     def new_cache(self, batch: int, length: int) -> Tensor:
-        return torch.full((batch, length + 1), 7, dtype=torch.int64)
+        return torch.full((batch, length + 1), -1, dtype=torch.int64)
 
     def forward(
         self, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0, logits: bool = True
@@ -84,6 +84,7 @@ class HashLM:
         out: list[Tensor] = []
         for t in range(tokens.shape[1]):
             before = torch.where(place + t == 0, 1, cache[rows, place + t])
+            assert bool((before >= 0).all()), "a position was left out"
             state = (before * 31 + tokens[:, t] * 17 + 3) % 1000003
             cache[rows, place + t + 1] = state
             out.append(self.table[state % self.states])

@@ -69,8 +69,8 @@ class CachedModel:
         Reads first what is unread. Rows with shorter drafts are padded; what stands there is
         undefined, as are rows that are not running."""
         self.sync(seqs)
-        at = [max(0, length - 1) for length in seqs.lengths]
-        pending = torch.stack([seqs.tokens[b, i] for b, i in enumerate(at)])[:, None]
+        at = self._places(seqs, -1)
+        pending = torch.stack([_window(seqs.tokens[b], i, 1) for b, i in enumerate(at)])
         tokens = torch.cat([self._on_device(pending), self._on_device(draft.tokens)], 1)
         count = [draft.lengths[b] + 1 if seqs.running[b] else 0 for b in range(seqs.batch)]
         return self._feed(tokens, at, count, logits=True)
@@ -78,12 +78,11 @@ class CachedModel:
     def read(self, seqs: Sequences) -> Tensor:
         """Logits [B, V] behind the last committed token of each running row; everything is read."""
         start = [self._resume(seqs, row) for row in range(seqs.batch)]
-        if max(n - s for n, s in zip(seqs.lengths, start, strict=True)) > _FEW:
+        count = _differences(seqs, start)
+        if max(count) > _FEW:
             self.sync(seqs)
-            start = [max(0, length - 1) for length in seqs.lengths]
-        count = [
-            n - s if run else 0 for n, s, run in zip(seqs.lengths, start, seqs.running, strict=True)
-        ]
+            start = self._places(seqs, -1)
+            count = _differences(seqs, start)
         width = max(1, *count)
         tokens = torch.stack([_window(seqs.tokens[b], s, width) for b, s in enumerate(start)])
         logits = self._feed(self._on_device(tokens), start, count, logits=True)
@@ -95,14 +94,23 @@ class CachedModel:
     def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
         """Logits [B, V] behind one more token a row, `tokens` [B]: the draft's token number
         `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
-        at = [max(0, length) + behind for length in seqs.lengths]
+        at = self._places(seqs, behind)
         count = [int(run) for run in seqs.running]
         return self._feed(tokens[:, None], at, count, logits=True)[:, 0]
 
     def _resume(self, seqs: Sequences, row: int) -> int:
         """Where `read` starts: the pending token at the latest, so that there are logits."""
-        last = max(0, seqs.lengths[row] - 1)
-        return min(last, self.seen(seqs, row)) if seqs.running[row] else last
+        if not seqs.running[row]:
+            return min(seqs.lengths[row], self.filled[row])
+        return min(seqs.lengths[row] - 1, self.seen(seqs, row))
+
+    def _places(self, seqs: Sequences, behind: int) -> list[int]:
+        """Position `behind` the committed tokens of each row. A row that is not running is read
+        along with the others, behind what its cache holds, where it does no harm."""
+        return [
+            length + behind if run else min(length, filled)
+            for length, run, filled in zip(seqs.lengths, seqs.running, self.filled, strict=True)
+        ]
 
     def _feed(
         self,
@@ -128,6 +136,12 @@ class CachedModel:
 
     def _on_device(self, tokens: Tensor) -> Tensor:
         return tokens.to(self.model.device, non_blocking=True)
+
+
+def _differences(seqs: Sequences, start: Sequence[int]) -> list[int]:
+    """How many committed tokens of each running row stand behind `start`."""
+    rows = zip(seqs.lengths, start, seqs.running, strict=True)
+    return [length - begin if run else 0 for length, begin, run in rows]
 
 
 def _window(tokens: Tensor, start: int, width: int) -> Tensor:
