@@ -50,8 +50,7 @@ def main() -> None:
     for longest in options.longest:
         for k in options.k:
             pairs = [
-                replay(row["prompt_ids"], row["completion_ids"], Lookup(longest), k)
-                for row in rows
+                replay(row["prompt_ids"], row["completion_ids"], Lookup(longest), k) for row in rows
             ]
             tau = tokens / sum(rounds for rounds, _ in pairs)
             gain = tokens / sum(cost for _, cost in pairs)

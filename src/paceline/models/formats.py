@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -21,6 +22,9 @@ DTYPES = {
 }
 """What `--dtype` knows besides "auto", and the storage of each."""
 
+TURN = 64
+"""Neighbouring inputs that int8 turns together, see `turn`."""
+
 _BLOCK = 256 * 1024  # elements worked on at a time: a few temporaries of it fit a core's cache
 _GRAIN = 32 * 1024  # elements that torch works on without starting threads
 
@@ -28,8 +32,8 @@ _GRAIN = 32 * 1024  # elements that torch works on without starting threads
 @dataclass(frozen=True)
 class Rows:
     """A weight and its bias as they are stored: `codes` [out, in] in the format's storage, for int8
-    alone `scale` [out] float32 (row i of the weight is codes[i] * scale[i]), `bias` [out] float32
-    or None."""
+    alone `scale` [out] float32 (row i of the weight is turn(codes[i] * scale[i])), `bias` [out]
+    float32 or None."""
 
     codes: Tensor
     scale: Tensor | None = None
@@ -63,7 +67,9 @@ class Matrix(Protocol):
 def encode(weight: Tensor | Matrix, dtype: str, bias: Tensor | None = None) -> Rows:
     """Store `weight` [out, in] (any float type) and `bias` [out] in the format `dtype`.
 
-    int8: codes in -127..127 and one scale a row. fp16 saturates at ±65504. A row of zeros stays
+    int8: codes in -127..127 of the turned weight and one scale a row. Two neighbouring codes of one
+    sign never add up to more than 128: their products with activation codes of 0..255 then fit the
+    16 bits that CPUs without VNNI add such pairs in. fp16 saturates at ±65504. A row of zeros stays
     exactly zero.
     """
     bias = None if bias is None else bias.float()
@@ -74,7 +80,8 @@ def encode(weight: Tensor | Matrix, dtype: str, bias: Tensor | None = None) -> R
     scale = torch.empty(len(codes))
     to = codes.numpy(), scale.numpy()
     by_blocks(
-        weight.shape, lambda rows: _quantize(weight[rows].float().numpy(), to[0][rows], to[1][rows])
+        weight.shape,
+        lambda rows: _quantize(turn(weight[rows].float()).numpy(), to[0][rows], to[1][rows]),
     )
     return Rows(codes, scale, bias)
 
@@ -82,7 +89,28 @@ def encode(weight: Tensor | Matrix, dtype: str, bias: Tensor | None = None) -> R
 def decode(rows: Rows) -> Tensor:
     """The weight that `rows` stands for, [out, in] float32."""
     weight = rows.codes.float()
-    return weight if rows.scale is None else weight * rows.scale[:, None]
+    return weight if rows.scale is None else turn(weight * rows.scale[:, None])
+
+
+def turn(x: Tensor) -> Tensor:
+    """x [.., K] with every TURN neighbours multiplied by an orthogonal matrix that is its own
+    inverse (Hadamard's, over the root of TURN); unchanged where TURN does not divide K.
+
+    Turning inputs and weights alike leaves their product as it is and spreads a few large values
+    over their neighbours, so that one scale a row suits all of them (Ashkboos et al. 2024, QuaRot).
+    A row's result depends on that row alone, to the bit, for this TURN (not for any).
+    """
+    if x.shape[-1] % TURN:
+        return x
+    return (x.reshape(-1, TURN) @ _hadamard(x.dtype, x.device)).view(x.shape)
+
+
+@cache
+def _hadamard(dtype: torch.dtype, device: torch.device) -> Tensor:
+    matrix = torch.ones(1, 1)
+    while len(matrix) < TURN:
+        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+    return (matrix / TURN**0.5).to(device, dtype)
 
 
 def by_blocks(shape: Sequence[int], work: Callable[[slice], None]) -> None:
@@ -109,8 +137,12 @@ def _convert(weight: Tensor, codes: Tensor) -> None:
 def _quantize(weight: np.ndarray, codes: np.ndarray, scale: np.ndarray) -> None:
     import numpy as np
 
-    top = np.abs(weight).max(1)
-    scale[:] = np.where(top > 0, top / np.float32(127), np.float32(1))
+    top = np.abs(weight).max(1) / np.float32(127)
+    # rounding adds up to 1 to a pair's sum: 127.5 keeps whole numbers at 128 or below
+    pairs = weight[:, : weight.shape[1] // 2 * 2].reshape(len(weight), -1, 2)
+    for sign in (pairs.clip(0), -pairs.clip(None, 0)) if pairs.size else ():
+        top = np.maximum(top, sign.sum(2).max(1) / np.float32(127.5))
+    scale[:] = np.where(top > 0, top, np.float32(1))
     with np.errstate(invalid="ignore"):  # a weight that is NaN: its row's scale is NaN too
         part = weight / scale[:, None]
         codes[:] = np.clip(np.rint(part, out=part), -127, 127, out=part)

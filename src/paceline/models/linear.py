@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paceline.models.formats import Rows
+from paceline.models.formats import Rows, turn
 
 
 class Linear(Protocol):
@@ -105,7 +105,7 @@ class Plain(_Weight):
             bias = None if self._bias is None else self._bias.to(codes.dtype)
             y = F.linear(x.to(codes.dtype), codes, bias).to(x.dtype)
         else:
-            y = F.linear(x, codes.to(x.dtype)).float() * self._scale
+            y = F.linear(turn(x), codes.to(x.dtype)).float() * self._scale
             y = (y if self._bias is None else y + self._bias).to(x.dtype)
         return y if add is None else y + add
 
@@ -167,7 +167,8 @@ class Int8(_Weight):
     """8-bit codes for weights (a scale a row) and activations (a scale a row of x), fbgemm: a
     quarter of the bytes of fp32; perplexity within 1% of it.
 
-    The kernel has one scale for all of x, so each row is first divided by its own largest
+    Inputs and weights are turned (`formats.turn`), or a few large values would cost the others
+    their precision. The kernel has one scale for all of x, so each row is divided by its largest
     magnitude, and codes are -127..127 around the zero point 128. A row of zeros divides to NaN,
     whose codes are finite and are then multiplied by zero: it gives exact zeros without a branch.
     """
@@ -181,6 +182,7 @@ class Int8(_Weight):
         self._multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
 
     def __call__(self, x: Tensor, add: Tensor | None = None) -> Tensor:
+        x = turn(x)
         top = x.abs().amax(1, keepdim=True)
         y = self._multiply(x / top, 1 / 127, 128, self._packed)
         # addcmul is one pass where a product and a sum would be two.
@@ -209,7 +211,8 @@ class Widened(_Weight):
 
     def __call__(self, x: Tensor, add: Tensor | None = None) -> Tensor:
         n, codes = len(x), self._rows.codes
-        x = _padded(x.float(), max(n, 2))  # oneDNN has another kernel for one row
+        x = x.float() if self._rows.scale is None else turn(x.float())
+        x = _padded(x, max(n, 2))  # oneDNN has another kernel for one row
         y = x.new_empty(n, self.out_features)
         block = x.new_empty(min(self._step, self.out_features), self.in_features)
         for start in range(0, self.out_features, self._step):

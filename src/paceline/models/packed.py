@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from paceline.models.config import Checkpoint, Config
-from paceline.models.formats import DTYPES, Matrix, Rows, encode
+from paceline.models.formats import DTYPES, Matrix, Rows, encode, turn
 from paceline.models.linear import Linear, build, fbgemm
 from paceline.models.packfile import PackReader, PackWriter
 from paceline.models.progress import Note, Progress
 
-VERSION = 1  # goes up when the same checkpoint and dtype would give other bytes
+VERSION = 2  # goes up when the same checkpoint and dtype would give other bytes
 
 
 class PackedWeights:
@@ -146,7 +146,7 @@ class Embedding:
         flat = ids.flatten()
         rows = self._codes.index_select(0, flat).to(self._dtype)
         if self._scale is not None:
-            rows.mul_(self._scale.index_select(0, flat)[:, None])
+            rows = turn(rows.mul_(self._scale.index_select(0, flat)[:, None]))
         return rows.view(*ids.shape, -1)
 
 
