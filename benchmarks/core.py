@@ -78,7 +78,7 @@ def passes(llm: Any) -> dict[str, Any]:
     return {
         "t1_ms": t[1],
         "r": {str(n): t[n] / t[1] for n in SIZES},
-        "mbu": model.bytes_read / (t[1] / 1e3) / rate,
+        "mbu": model.nbytes / (t[1] / 1e3) / rate,
         "read_gb_s": rate / 1e9,
         "prefill_tps": PREFILL / prefill * 1e3,
     }

@@ -29,12 +29,14 @@ threads, or among as many as there are SHAREs, depending on the function; by VEC
 class Weights(Protocol):
     """What a transformer is built from: a checkpoint's tensors, packed for a device.
 
-    `dtype`: the compute dtype (float32 on a CPU), also the cache's.
+    `dtype`: the compute dtype (float32 on a CPU), also the cache's. `nbytes`: what the linears
+    made so far hold.
     """
 
     config: Config
     device: torch.device
     dtype: torch.dtype
+    nbytes: int
 
     def vector(self, name: str) -> Tensor:
         """A norm's weight [D] in the compute dtype."""
@@ -109,7 +111,7 @@ class Transformer:
 
     A position's logits depend on its row's tokens up to it and not on how they were cut into
     passes, nor on the other rows: to the bit on a CPU, in every weight format; within rounding on
-    a GPU.
+    a GPU. `nbytes`: how much of its weights one pass reads.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -124,6 +126,7 @@ class Transformer:
         self._norm = RmsNorm(weights.vector("model.norm.weight"), config.eps)
         head = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
         self._head = weights.linear(head)
+        self.nbytes = weights.nbytes
         self._act = _silu if config.activation == "silu" else _gelu
         plain = frequencies(config.rope_theta, config.head_dim, config.rope_scaling)
         near = frequencies(config.rope_local_theta, config.head_dim)
