@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+
+from paceline.models.workers import Workers, blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +25,6 @@ DTYPES = {
 
 TURN = 64
 """Neighbouring inputs that int8 turns together, see `turn`."""
-
-_BLOCK = 256 * 1024  # elements worked on at a time: a few temporaries of it fit a core's cache
-_GRAIN = 32 * 1024  # elements that torch works on without starting threads
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,12 @@ class Matrix(Protocol):
     def __getitem__(self, rows: slice, /) -> Tensor: ...
 
 
-def encode(weight: Tensor | Matrix, dtype: str, bias: Tensor | None = None) -> Rows:
+def encode(
+    weight: Tensor | Matrix,
+    dtype: str,
+    bias: Tensor | None = None,
+    workers: Workers | None = None,
+) -> Rows:
     """Store `weight` [out, in] (any float type) and `bias` [out] in the format `dtype`.
 
     int8: codes in -127..127 of the turned weight and one scale a row. Two neighbouring codes of one
@@ -74,15 +77,21 @@ def encode(weight: Tensor | Matrix, dtype: str, bias: Tensor | None = None) -> R
     """
     bias = None if bias is None else bias.float()
     codes = torch.empty(tuple(weight.shape), dtype=DTYPES[dtype])
-    if dtype != "int8":
-        by_blocks(weight.shape, lambda rows: _convert(weight[rows], codes[rows]))
-        return Rows(codes, None, bias)
-    scale = torch.empty(len(codes))
-    to = codes.numpy(), scale.numpy()
-    by_blocks(
-        weight.shape,
-        lambda rows: _quantize(turn(weight[rows].float()).numpy(), to[0][rows], to[1][rows]),
-    )
+    scale = torch.empty(len(codes)) if dtype == "int8" else None
+
+    def work(rows: slice) -> None:
+        part = weight[rows]
+        if scale is not None:
+            part = turn(part.float())
+            _quantize(part.numpy(), codes[rows].numpy(), scale[rows].numpy())
+        else:
+            codes[rows] = part.clamp(-65504, 65504) if dtype == "fp16" else part
+
+    if workers:
+        workers.by_blocks(weight.shape, work)
+    else:
+        for rows in blocks(weight.shape):
+            work(rows)
     return Rows(codes, scale, bias)
 
 
@@ -102,47 +111,32 @@ def turn(x: Tensor) -> Tensor:
     """
     if x.shape[-1] % TURN:
         return x
-    return (x.reshape(-1, TURN) @ _hadamard(x.dtype, x.device)).view(x.shape)
+    return (x.reshape(-1, TURN) @ hadamard(x.dtype, x.device)).view(x.shape)
 
 
 @cache
-def _hadamard(dtype: torch.dtype, device: torch.device) -> Tensor:
+def hadamard(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The matrix of `turn`, [TURN, TURN]: symmetric and its own inverse."""
     matrix = torch.ones(1, 1)
     while len(matrix) < TURN:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
     return (matrix / TURN**0.5).to(device, dtype)
 
 
-def by_blocks(shape: Sequence[int], work: Callable[[slice], None]) -> None:
-    """`work(rows)` for all rows of a matrix of this shape, a block that fits a core's cache at a
-    time, on as many threads as torch may use.
-
-    `work` should start no threads of its own: parallel regions wait for every thread, many times
-    over, which takes long where another program keeps a core busy.
-    """
-    step = max(1, _BLOCK // shape[1])
-    blocks = [slice(start, start + step) for start in range(0, shape[0], step)]
-    if len(blocks) == 1:
-        return work(blocks[0])
-    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        list(pool.map(work, blocks))
-
-
-def _convert(weight: Tensor, codes: Tensor) -> None:
-    step = max(1, _GRAIN // weight.shape[1])
-    for part, to in zip(weight.split(step), codes.split(step), strict=True):
-        to.copy_(part.clamp(-65504, 65504) if codes.dtype is torch.float16 else part)
-
-
 def _quantize(weight: np.ndarray, codes: np.ndarray, scale: np.ndarray) -> None:
     import numpy as np
 
-    top = np.abs(weight).max(1) / np.float32(127)
-    # rounding adds up to 1 to a pair's sum: 127.5 keeps whole numbers at 128 or below
-    pairs = weight[:, : weight.shape[1] // 2 * 2].reshape(len(weight), -1, 2)
-    for sign in (pairs.clip(0), -pairs.clip(None, 0)) if pairs.size else ():
-        top = np.maximum(top, sign.sum(2).max(1) / np.float32(127.5))
+    def largest(values: np.ndarray) -> np.ndarray:
+        return np.maximum(values.max(1), -values.min(1))
+
+    top = largest(weight) / np.float32(127)
+    even, odd = weight[:, 0::2], weight[:, 1::2]
+    if odd.size:
+        # Rounding adds up to 1 to a pair's sum: 127.5 keeps whole numbers at 128 or below. A pair
+        # of two signs adds up to less than its larger half, which `top` holds already.
+        pairs = largest(even[:, : odd.shape[1]] + odd)
+        top = np.maximum(top, pairs / np.float32(127.5))
     scale[:] = np.where(top > 0, top, np.float32(1))
     with np.errstate(invalid="ignore"):  # a weight that is NaN: its row's scale is NaN too
         part = weight / scale[:, None]
-        codes[:] = np.clip(np.rint(part, out=part), -127, 127, out=part)
+        codes[:] = np.rint(part, out=part)

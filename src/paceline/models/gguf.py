@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from paceline.errors import PacelineError
-from paceline.models.formats import by_blocks
 from paceline.models.gguf_config import family_of, from_gguf
 from paceline.models.gguf_meta import TensorInfo, read_header
+from paceline.models.workers import blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,11 +116,8 @@ class GgufCheckpoint:
         """The tensor under its canonical name: its own dtype where it is a float, else float32."""
         matrix = self.matrix(name)
         value = torch.empty(matrix.shape, dtype=matrix.dtype)
-
-        def fill(rows: slice) -> None:
+        for rows in blocks(matrix.shape):
             value[rows] = matrix[rows]
-
-        by_blocks(matrix.shape, fill)
         return value.view(self._tensors[name].shape)
 
     def matrix(self, name: str) -> Matrix:

@@ -7,7 +7,7 @@ for the kernels on all cores, which takes a few seconds.
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ from paceline.models.formats import DTYPES, Matrix, Rows, encode, turn
 from paceline.models.linear import Linear, build, fbgemm
 from paceline.models.packfile import PackReader, PackWriter
 from paceline.models.progress import Note, Progress
+from paceline.models.workers import Workers
 
 VERSION = 2  # goes up when the same checkpoint and dtype would give other bytes
 
@@ -52,7 +53,7 @@ class PackedWeights:
         self._ready: dict[str, Future[Linear]] = {}
         self._reader: PackReader | None = None
         self._writer: PackWriter | None = None
-        self._pool = ThreadPoolExecutor(max(1, torch.get_num_threads()))
+        self._workers = Workers()
         if folder is None or dtype == "fp32":
             return
         path = folder / f"{checkpoint.fingerprint[:32]}-{dtype}-{VERSION}.packed"
@@ -65,13 +66,13 @@ class PackedWeights:
         fbgemm()  # here and not in the threads, which would each ask
         # The largest first, so that no thread is left alone with it at the end.
         for key in sorted(self._reader.linears, key=self._reader.size, reverse=True):
-            self._ready[key] = self._pool.submit(self._restore, self._reader, key)
+            self._ready[key] = self._workers.submit(self._restore, self._reader, key)
 
     def __enter__(self) -> PackedWeights:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._workers.close()
         self._ready.clear()
         self._tied.clear()
         if self._writer:
@@ -124,6 +125,7 @@ class PackedWeights:
             checkpoint.matrix(name) if lazy else checkpoint.tensor(name),
             self._format,
             checkpoint.tensor(bias) if bias in checkpoint else None,
+            self._workers,
         )
 
 

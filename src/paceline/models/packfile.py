@@ -93,7 +93,8 @@ class PackWriter:
             with contextlib.suppress(OSError):  # what it still held cannot be written either
                 self._file.close()
             self._file = None
-        self._temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its folder may not even be one
+            self._temporary.unlink(missing_ok=True)
 
 
 class PackReader:
@@ -160,5 +161,6 @@ class PackReader:
 def _sweep(folder: Path) -> None:
     """Remove temporary files that a killed process left behind."""
     for path in folder.glob("*.new"):
-        if time.time() - path.stat().st_mtime > _STALE:
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process may sweep as well
+            if time.time() - path.stat().st_mtime > _STALE:
+                path.unlink()

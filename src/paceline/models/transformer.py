@@ -19,7 +19,7 @@ from paceline.models.config import Config
 from paceline.models.linear import Linear
 from paceline.models.rope import Rope, frequencies
 
-PASS = 512
+PASS = 256
 """Positions (over all rows) that one pass reads at most: bounds memory on a long prompt."""
 SERIAL, SHARE, VECTOR = 16384, 32768, 16
 """Torch computes a function of up to SERIAL elements in one thread. It divides more among all
