@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-EDIT = """Add type hints and a one-line docstring to each function. Reply with the whole file only.
+EDIT = """Rename the function `nearest` to `closest_point` and make `path_length` return 0.0 for fewer than two
+points. Reply with the whole file and nothing else.
 
 ```python
 import json

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 Note = Callable[[str], None]
 MAX_K = SLACK // 2  # a cache has room for so many drafted tokens behind the longest sequence
-AUTO = "lookup:3"  # costs next to nothing where it finds nothing, and needs no second model
+AUTO = "lookup:5"  # costs next to nothing where it finds nothing, and needs no second model
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class LLM(Generator):
         model: str = DEFAULT,
         *,
         draft: str = "auto",
-        k: int = 4,
+        k: int = 6,
         window: str = "fixed",
         verify: str = "auto",
         draft_temperature: float | None = None,
@@ -198,9 +198,9 @@ def check_window(k: object) -> None:
 
 
 def lookup_size(value: str) -> int:
-    """The N of lookup:N; 3 if there is none."""
+    """The N of lookup:N; 5 if there is none."""
     if not value:
-        return 3
+        return 5
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 64:
         raise PacelineError(f"lookup:{value}: the n-gram must have 1 to 64 tokens")
     return int(value)

@@ -14,7 +14,7 @@ from paceline.models.catalog import DEFAULT
 def chat(
     model: o.Model = DEFAULT,
     draft: o.Draft = "auto",
-    k: o.K = 4,
+    k: o.K = 6,
     window: o.Window = "fixed",
     verify: o.Verify = "auto",
     draft_temperature: o.DraftTemperature = None,

@@ -22,7 +22,7 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - or nothing reads stdin.")] = "-",
     model: o.Model = DEFAULT,
     draft: o.Draft = "auto",
-    k: o.K = 4,
+    k: o.K = 6,
     window: o.Window = "fixed",
     verify: o.Verify = "auto",
     draft_temperature: o.DraftTemperature = None,
