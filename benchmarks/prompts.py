@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-EDIT = """Rename the function `nearest` to `closest_point` and make `path_length` return 0.0 for fewer than two
-points. Reply with the whole file and nothing else.
+EDIT = """Rename the function `nearest` to `closest_point` and make `path_length` return 0.0 for
+fewer than two points. Reply with the whole file and nothing else.
 
 ```python
 import json
