@@ -164,3 +164,10 @@ def test_import_is_light():
     code = "import sys, paceline, paceline.cli; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_no_command_is_a_question_for_help(paceline):
+    done = paceline()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == paceline("--help").stdout
+    assert b"generate" in done.stdout

@@ -19,7 +19,6 @@ _ClickException = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Lossless speculative decoding: the model you already have, faster, same output.",
@@ -35,8 +34,9 @@ def main() -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
+    args = sys.argv[1:] if args is None else args
     try:
-        code = app(args=args, prog_name="paceline", standalone_mode=False)
+        code = app(args=args or ["--help"], prog_name="paceline", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except PacelineError as error:
         say(f"paceline: {error}")
