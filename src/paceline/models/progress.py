@@ -70,7 +70,7 @@ def _lines(in_bytes: bool) -> Progress:
         before, began = last.setdefault(what, (-1, perf_counter()))
         if tenth > before and perf_counter() - began > _DELAY:
             last[what] = (tenth, began)
-            share = f"{megabytes(done)} of {megabytes(total)}" if in_bytes else f"{tenth}0%"
+            share = f"{megabytes(done)} of {megabytes(total)}" if in_bytes else f"{tenth * 10}%"
             _print(f"{what}: {share}")
 
     return progress
