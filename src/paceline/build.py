@@ -119,17 +119,26 @@ class _Models:
     ) -> None:
         self._how = (dtype, device, progress, note)
         self._loaded: dict[str, Loaded] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
         self.note: Note = note or (lambda line: None)
 
     def __call__(self, name: str) -> Loaded:
         if name not in self._loaded:
             dtype, device, progress, note = self._how
-            path = resolve(name)
-            from_gguf = path.is_file()
-            tokenizer = Tokenizer.from_gguf(path) if from_gguf else Tokenizer.from_folder(path)
-            model, picked = load(path, dtype=dtype, device=device, progress=progress, note=note)
+            tokenizer = self.tokenizer(name)  # first: what it refuses is refused in no time
+            model, picked = load(
+                resolve(name), dtype=dtype, device=device, progress=progress, note=note
+            )
             self._loaded[name] = Loaded(name, model, tokenizer, picked)
         return self._loaded[name]
+
+    def tokenizer(self, name: str) -> Tokenizer:
+        """The tokenizer of a model, without its weights."""
+        if name not in self._tokenizers:
+            path = resolve(name)
+            read = Tokenizer.from_gguf if path.is_file() else Tokenizer.from_folder
+            self._tokenizers[name] = read(path)
+        return self._tokenizers[name]
 
 
 class _Spec:
@@ -215,8 +224,7 @@ def _lookup(value: str, setting: _Setting, target: Loaded, models: _Models) -> M
 
 
 def _model(value: str, setting: _Setting, target: Loaded, models: _Models) -> MakesDrafter:
-    draft = models(value)
-    differs = target.tokenizer.same_tokens(draft.tokenizer)
+    differs = target.tokenizer.same_tokens(models.tokenizer(value))
     if differs.first is not None:
         raise PacelineError(
             f"{value} cannot draft for {target.name}: {differs.message}; "
@@ -224,6 +232,7 @@ def _model(value: str, setting: _Setting, target: Loaded, models: _Models) -> Ma
         )
     if differs.message:
         models.note(f"{value} drafts for {target.name}: {differs.message}")
+    draft = models(value)
     vocab = min(target.tokenizer.size, draft.tokenizer.size, target.model.vocab_size)
 
     def make(batch: int, length: int) -> Drafter:
