@@ -11,8 +11,8 @@ import torch
 
 from models import families
 from paceline.models import packfile
-from paceline.models.formats import DTYPES, Rows, encode
-from paceline.models.packed import PackedWeights, compute_dtype, weight_bytes
+from paceline.models.formats import DTYPES, TURN, Rows, decode, encode
+from paceline.models.packed import Embedding, PackedWeights, compute_dtype, weight_bytes
 from paceline.models.packfile import PackReader, PackWriter
 from paceline.models.transformer import Transformer
 from paceline.models.weights import HfCheckpoint
@@ -189,3 +189,14 @@ def test_activations_are_float32_on_a_cpu_and_the_weights_type_on_a_gpu():
     assert {compute_dtype(name, CPU) for name in DTYPES} == {torch.float32}
     assert compute_dtype("int8", gpu) is torch.bfloat16
     assert compute_dtype("fp16", gpu) is torch.float16
+
+
+@pytest.mark.parametrize("width", [2 * TURN, TURN + 1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_embedding_gives_rows_of_the_table(dtype, width):
+    table = torch.randn(30, width, generator=torch.Generator().manual_seed(width))
+    rows = encode(table, dtype)
+    got = Embedding(rows, torch.float32, CPU)(IDS[:, :3] % 30)
+    torch.testing.assert_close(got, decode(rows)[IDS[:, :3] % 30], rtol=0, atol=1e-6)
+    wanted = table[IDS[:, :3] % 30]
+    assert float((got - wanted).norm() / wanted.norm()) < 0.02  # 8 bits; turned wrongly it is 1

@@ -39,6 +39,7 @@ def _print_piece(piece: Piece, colours: bool) -> None:
 
 
 def figures(llm: LLM, done: Completion) -> str:
+    """One line: tokens, tokens/s, seconds to the first token, and τ and α if any were drafted."""
     stats = done.stats
     parts = [
         f"{len(done.tokens)} tokens",
@@ -52,6 +53,7 @@ def figures(llm: LLM, done: Completion) -> str:
 
 
 def stdin() -> str:
+    """All of standard input. Raises PacelineError where it is not UTF-8."""
     if sys.stdin.isatty():
         say("reading the prompt from the terminal; end it with Ctrl-D")
     try:

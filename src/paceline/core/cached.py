@@ -77,7 +77,10 @@ class CachedModel:
 
     def read(self, seqs: Sequences) -> Tensor:
         """Logits [B, V] behind the last committed token of each running row; everything is read."""
-        start = [self._resume(seqs, row) for row in range(seqs.batch)]
+        start = [
+            min(at, self.seen(seqs, b)) if seqs.running[b] else at
+            for b, at in enumerate(self._places(seqs, -1))  # the pending token at the latest
+        ]
         count = _differences(seqs, start)
         if max(count) > _FEW:
             self.sync(seqs)
@@ -97,12 +100,6 @@ class CachedModel:
         at = self._places(seqs, behind)
         count = [int(run) for run in seqs.running]
         return self._feed(tokens[:, None], at, count, logits=True)[:, 0]
-
-    def _resume(self, seqs: Sequences, row: int) -> int:
-        """Where `read` starts: the pending token at the latest, so that there are logits."""
-        if not seqs.running[row]:
-            return min(seqs.lengths[row], self.filled[row])
-        return min(seqs.lengths[row] - 1, self.seen(seqs, row))
 
     def _places(self, seqs: Sequences, behind: int) -> list[int]:
         """Position `behind` the committed tokens of each row. A row that is not running is read

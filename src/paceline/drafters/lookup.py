@@ -4,7 +4,7 @@ The longest n-gram at the end of the committed tokens is looked for among the ea
 and output alike; what followed its latest occurrence is the draft. No model, no q: a point mass.
 
 A short match proves little. After a match of i tokens, fewer than the longest looked for, at most i
-are drafted: on prose that halves the tokens drafted in vain and keeps nearly all that are accepted.
+are drafted: on prose that loses few accepted tokens and saves more that are drafted in vain.
 """
 
 from __future__ import annotations

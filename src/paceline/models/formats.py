@@ -73,7 +73,7 @@ def encode(
     int8: codes in -127..127 of the turned weight and one scale a row. Two neighbouring codes of one
     sign never add up to more than 128: their products with activation codes of 0..255 then fit the
     16 bits that CPUs without VNNI add such pairs in. fp16 saturates at ±65504. A row of zeros stays
-    exactly zero.
+    exactly zero. `workers`: who does it, side by side; None is the caller alone.
     """
     bias = None if bias is None else bias.float()
     codes = torch.empty(tuple(weight.shape), dtype=DTYPES[dtype])
