@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Builds in this environment, so that the constraints count and a change compiles what it must.
+BUILD := $(PIP) --no-build-isolation
+KERNELS := CMakeLists.txt $(filter-out %.py %.pyi,$(wildcard src/paceline/kernels/*.*))
+SANITIZED := build/sanitize
 MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
-.PHONY: demo test test-slow lint format bench-core perplexity clean
+.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels perplexity clean
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
@@ -27,8 +31,24 @@ format: $(VENV)/.dev
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
+# The kernels' tests on a build that checks every address and every undefined operation. It lies in
+# a folder of its own, which -S puts in the place of the editable install; Python itself is not
+# checked, so what it never frees is no news.
+sanitize: $(VENV)/.dev
+	$(BUILD) --no-deps --upgrade --target $(SANITIZED)/lib \
+		--config-settings=build-dir=$(SANITIZED)/build \
+		--config-settings=cmake.build-type=Debug \
+		--config-settings=cmake.define.PACELINE_SANITIZE=ON .
+	PYTHONPATH=$(SANITIZED)/lib:$$($(RUN)/python -c 'import torch; print(torch.__path__[0])')/.. \
+	LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+		$(RUN)/python -S -m pytest -q --capture=sys -p no:cacheprovider tests/kernels
+
 bench-core: $(VENV)/.dev
 	$(RUN)/python benchmarks/core.py
+
+bench-kernels: $(VENV)/.run
+	$(RUN)/python benchmarks/kernels.py
 
 perplexity: $(VENV)/.run
 	$(RUN)/python benchmarks/perplexity.py
@@ -36,12 +56,16 @@ perplexity: $(VENV)/.run
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) --editable .
+$(VENV)/.tools: constraints.txt | $(VENV)/bin/python
+	$(PIP) scikit-build-core nanobind cmake ninja
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	$(PIP) --editable '.[dev]'
+$(VENV)/.run: pyproject.toml $(KERNELS) $(VENV)/.tools
+	$(BUILD) --config-settings=build-dir=build/{wheel_tag} --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.run
+	$(BUILD) --config-settings=build-dir=build/{wheel_tag} --editable '.[dev]'
 	touch $@
 
 clean:

@@ -92,6 +92,36 @@ class HashLM:
         return Output(torch.stack(out, 1))
 
 
+class Ranking(HashLM):
+    """A HashLM that can tell its likeliest tokens alone, and writes down what it was asked for."""
+
+    asked: list[str]
+
+    def __init__(self, vocab: int = 11, seed: int = 0) -> None:
+        super().__init__(vocab, seed)
+        self.asked = []
+
+    def forward(
+        self, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0, logits: bool = True
+    ) -> Output:
+        self.asked.append("logits" if logits else "nothing")
+        return super().forward(tokens, at, cache, row=row, logits=logits)
+
+    def best(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Tensor,
+        *,
+        row: int = 0,
+        limit: int | None = None,
+    ) -> Output:
+        self.asked.append("top")
+        scores = super().forward(tokens, at, cache, row=row).logits
+        assert scores is not None
+        return Output(None, None, scores[..., :limit].argmax(-1))
+
+
 class Faulty:
     """`model`, but its logits behind position `start` and all later ones of `row` (None: of every
     row) are `value`."""

@@ -114,7 +114,7 @@ MUTATIONS = [
              "self.filled[row + i] = start + n", "self.filled[row + i] = start + n + 1",
              health.draft_cache_is_true),
     Mutation("mis-sync the pending token: it is read twice, one place on", cached,
-             "CachedModel.score", "_places(seqs, -1)", "_places(seqs, 0)",
+             "CachedModel._score", "_places(seqs, -1)", "_places(seqs, 0)",
              output.equals_the_target_alone),
     Mutation("mis-sync the pending token: the one before it is left out", cached,
              "CachedModel.sync", "seqs.lengths[row] - 1", "seqs.lengths[row] - 2",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from paceline import kernels
 from paceline.controllers.fixed import Fixed
 from paceline.core.cached import SLACK, CachedModel
 from paceline.core.protocols import Controller, Drafter, Model, Verifier
@@ -19,6 +20,7 @@ from paceline.drafters.none import NoDraft
 from paceline.errors import PacelineError, unknown
 from paceline.models.catalog import DEFAULT
 from paceline.models.load import load
+from paceline.models.native import NativeTransformer
 from paceline.models.pull import resolve
 from paceline.text.llm import Generator, MakesDrafter, Parts
 from paceline.text.tokenizer import Tokenizer
@@ -50,11 +52,13 @@ class LLM(Generator):
     `model`: a catalog name, a Hugging Face id or folder, or a .gguf file. `draft`: "none",
     "lookup:N" (what followed the last N tokens before), "model:NAME" (a smaller model of the same
     vocabulary), "A+B" (the first that proposes something), or "auto". `k`: drafted tokens a round,
-    0 (plain decoding) to 32. `dtype`: "fp32", "bf16", "fp16", "int8" or "auto"; `device`: "cpu",
-    "cuda" or "auto". `draft_temperature`: at which a draft model draws; None = the request's own.
-    `context`: the most tokens of prompt and output together; None = what the model was made for.
-    `threads`: CPU threads; None = torch's choice. `progress(done, total, what)` and `note(line)`
-    hear what happens meanwhile. Raises PacelineError for anything that the user can put right.
+    0 (plain decoding) to 32. `dtype`: "native" (a GGUF file's own weights), "int4", "int8", "fp16",
+    "bf16", "fp32" or "auto"; `device`: "cpu", "cuda" or "auto". `draft_temperature`: at which a
+    draft model draws; None = the request's own. `context`: the most tokens of prompt and output
+    together; None = what the model was made for. `threads`: CPU threads; None = one a core. Where
+    all models run on the native kernels, torch is set to one thread for the whole process: its own
+    would spin against theirs. `progress(done, total, what)` and `note(line)` hear what happens
+    meanwhile. Raises PacelineError for anything that the user can put right.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class LLM(Generator):
             if threads < 1:
                 raise PacelineError(f"threads must be at least 1, not {threads}")
             torch.set_num_threads(threads)
-        self._open = _Models(dtype, device, progress, note)
+        self._open = _Models(dtype, device, threads, progress, note)
         self._set(self._open(model), setting, context, progress)
 
     def with_draft(self, draft: str, *, k: int | None = None) -> Self:
@@ -115,9 +119,17 @@ class _Models:
     """Loads models by name, each one once."""
 
     def __init__(
-        self, dtype: str, device: str, progress: Progress | None, note: Note | None
+        self,
+        dtype: str,
+        device: str,
+        threads: int | None,
+        progress: Progress | None,
+        note: Note | None,
     ) -> None:
         self._how = (dtype, device, progress, note)
+        self._engine = None  # all models share its threads
+        if kernels.available():
+            self._engine = kernels.load().Engine(threads or kernels.default_threads())
         self._loaded: dict[str, Loaded] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
         self.note: Note = note or (lambda line: None)
@@ -127,9 +139,16 @@ class _Models:
             dtype, device, progress, note = self._how
             tokenizer = self.tokenizer(name)  # first: what it refuses is refused in no time
             model, picked = load(
-                resolve(name), dtype=dtype, device=device, progress=progress, note=note
+                resolve(name),
+                dtype=dtype,
+                device=device,
+                progress=progress,
+                note=note,
+                engine=self._engine,
             )
             self._loaded[name] = Loaded(name, model, tokenizer, picked)
+            if all(isinstance(each.model, NativeTransformer) for each in self._loaded.values()):
+                torch.set_num_threads(1)  # torch's threads would spin against the engine's
         return self._loaded[name]
 
     def tokenizer(self, name: str) -> Tokenizer:

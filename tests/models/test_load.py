@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from models import families
+from models.gguf_files import T, write
 from paceline.errors import PacelineError
 from paceline.models import load as module
 from paceline.models.formats import DTYPES
 from paceline.models.load import load, pick_device, pick_dtype
+from paceline.models.native import NativeTransformer
 from paceline.models.transformer import Transformer
 
 
@@ -33,20 +35,49 @@ class Own:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_folder_loads_in_every_format(folder, dtype, tmp_path):
+@pytest.mark.parametrize("native", [True, False], ids=["kernels", "torch"])
+def test_a_folder_loads_in_every_format(folder, dtype, native, tmp_path, monkeypatch):
+    if not native:
+        monkeypatch.setenv("PACELINE_KERNELS", "0")
     model, picked = load(folder, dtype, "cpu", tmp_path)
     assert picked == dtype
-    assert isinstance(model, Transformer)
+    own = native and dtype in ("int8", "fp16")
+    assert isinstance(model, NativeTransformer if own else Transformer)
     assert model.vocab_size == families.VOCAB
 
 
+def test_auto_is_a_gguf_file_s_own_weights(tmp_path):
+    model, picked = load(write(tmp_path / "m.gguf", kind=T.Q4_K), "auto", "cpu", tmp_path)
+    assert picked == "native"
+    assert isinstance(model, NativeTransformer)
+
+
 def test_auto_says_what_it_picked_and_why(folder, tmp_path, monkeypatch):
-    for kernels, expected in ((True, "int8"), (False, "fp32")):
-        monkeypatch.setattr(module, "fbgemm", lambda kernels=kernels: kernels)
+    def note() -> str:
         notes: list[str] = []
-        assert load(folder, "auto", "cpu", tmp_path, note=notes.append)[1] == expected
+        picked = load(folder, "auto", "cpu", tmp_path, note=notes.append)[1]
         assert len(notes) == 1
-        assert notes[0].startswith(f"dtype {expected}: ")
+        assert notes[0].startswith(f"dtype {picked}: ")
+        return notes[0]
+
+    assert "int8: fast on a CPU" in note()
+    monkeypatch.setenv("PACELINE_KERNELS", "0")
+    for fbgemm, expected in ((True, "int8"), (False, "fp32")):
+        monkeypatch.setattr(module, "fbgemm", lambda fbgemm=fbgemm: fbgemm)
+        assert f"dtype {expected}: " in (said := note())
+        assert "the native kernels are switched off; unset PACELINE_KERNELS" in said
+
+
+def test_what_only_the_kernels_can_do_is_refused_without_them(folder, tmp_path, monkeypatch):
+    for dtype in ("int4", "native"):
+        with pytest.raises(PacelineError, match="is for CPUs"):
+            pick_dtype(dtype, torch.device("cuda"), Own(torch.float16))
+    with pytest.raises(PacelineError, match="native is for GGUF files; use int8, int4 or fp16"):
+        load(folder, "native", "cpu", tmp_path)
+    monkeypatch.setenv("PACELINE_KERNELS", "0")
+    for dtype in ("int4", "native"):
+        with pytest.raises(PacelineError, match="unset PACELINE_KERNELS"):
+            load(folder, dtype, "cpu", tmp_path)
 
 
 def test_auto_on_a_gpu_is_the_checkpoint_s_own_16_bits():
@@ -57,6 +88,7 @@ def test_auto_on_a_gpu_is_the_checkpoint_s_own_16_bits():
 
 
 def test_packed_weights_go_where_they_are_told(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_KERNELS", "0")
     monkeypatch.setenv("PACELINE_HOME", str(tmp_path / "home"))
     load(folder, "int8", "cpu")
     assert len([*(tmp_path / "home" / "packed").iterdir()]) == 1

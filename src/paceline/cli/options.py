@@ -39,7 +39,9 @@ IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the mo
 Seed = Annotated[int | None, typer.Option(help="Same seed and settings, same output.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="At most so many new tokens.")]
 Stop = Annotated[list[str] | None, typer.Option(help="String that ends the text; repeatable.")]
-Dtype = Annotated[str, typer.Option(help="auto, int8, fp16, bf16 or fp32.")]
+Dtype = Annotated[
+    str, typer.Option(help="auto, native (a GGUF file's own), int4, int8, fp16, bf16 or fp32.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Context = Annotated[int | None, typer.Option(help="Most tokens of prompt and output together.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads.")]

@@ -7,16 +7,18 @@ one operation: find how far the cache was computed from what is committed, and f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from paceline.core.protocols import Model
+from paceline.core.protocols import Model, Ranks
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 
 SLACK = 64  # positions of a cache behind the longest sequence: drafts and padding end there
 CHUNK = 512  # tokens of one prefill pass
+Want = Literal["nothing", "logits", "top"]
 _FEW = 8  # so few missing tokens are fed for all rows at once, padded
 
 
@@ -26,11 +28,12 @@ class CachedModel:
     `ids` [B, S] holds the token that each cache entry was computed from and `filled[b]` how many
     entries of row b mean anything. Writing at a position forgets everything behind it: those
     entries were computed from a prefix that is gone. `vocab` cuts the logits to the ids that the
-    tokenizer knows (the head may be padded).
+    tokenizer knows (the head may be padded). `ranks`: whether `best` can be asked for.
     """
 
     def __init__(self, model: Model, batch: int, length: int, vocab: int | None = None) -> None:
         self.model = model
+        self.ranks = isinstance(model, Ranks)
         self.vocab = model.vocab_size if vocab is None else min(vocab, model.vocab_size)
         self.cache = model.new_cache(batch, length + SLACK)
         self.filled = [0] * batch
@@ -68,12 +71,20 @@ class CachedModel:
         """Logits [B, K+1, V] behind the committed tokens and behind each drafted one, in one pass.
         Reads first what is unread. Rows with shorter drafts are padded; what stands there is
         undefined, as are rows that are not running."""
+        return self._score(seqs, draft, "logits")
+
+    def best(self, seqs: Sequences, draft: Draft) -> Tensor:
+        """The likeliest token [B, K+1] int64 where `score` gives logits, the lowest id on a tie and
+        -1 where there is none (see `Target.top`). Of a model that `ranks`."""
+        return self._score(seqs, draft, "top")
+
+    def _score(self, seqs: Sequences, draft: Draft, want: Want) -> Tensor:
         self.sync(seqs)
         at = self._places(seqs, -1)
         pending = torch.stack([_window(seqs.tokens[b], i, 1) for b, i in enumerate(at)])
         tokens = torch.cat([self._on_device(pending), self._on_device(draft.tokens)], 1)
         count = [draft.lengths[b] + 1 if seqs.running[b] else 0 for b in range(seqs.batch)]
-        return self._feed(tokens, at, count, logits=True)
+        return self._feed(tokens, at, count, want=want)
 
     def read(self, seqs: Sequences) -> Tensor:
         """Logits [B, V] behind the last committed token of each running row; everything is read."""
@@ -88,7 +99,7 @@ class CachedModel:
             count = _differences(seqs, start)
         width = max(1, *count)
         tokens = torch.stack([_window(seqs.tokens[b], s, width) for b, s in enumerate(start)])
-        logits = self._feed(self._on_device(tokens), start, count, logits=True)
+        logits = self._feed(self._on_device(tokens), start, count, want="logits")
         if width == 1:
             return logits[:, 0]
         last = torch.tensor([max(0, c - 1) for c in count]).to(logits.device, non_blocking=True)
@@ -99,7 +110,7 @@ class CachedModel:
         `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
         at = self._places(seqs, behind)
         count = [int(run) for run in seqs.running]
-        return self._feed(tokens[:, None], at, count, logits=True)[:, 0]
+        return self._feed(tokens[:, None], at, count, want="logits")[:, 0]
 
     def _places(self, seqs: Sequences, behind: int) -> list[int]:
         """Position `behind` the committed tokens of each row. A row that is not running is read
@@ -115,7 +126,7 @@ class CachedModel:
         at: Sequence[int],
         count: Sequence[int],
         row: int = 0,
-        logits: bool = False,
+        want: Want = "nothing",
     ) -> Tensor:
         """One forward pass over `tokens` [b, T] for rows from `row` on; the first `count[i]` tokens
         of each are real. Keeps `ids` and `filled` true, also if the pass is interrupted."""
@@ -123,12 +134,19 @@ class CachedModel:
             self.filled[row + i] = min(self.filled[row + i], start)
         # a draft model may know fewer ids than the target: it then reads others, which is harmless
         known = self._on_device(tokens).clamp(max=self.model.vocab_size - 1)
-        output = self.model.forward(known, at, self.cache, row=row, logits=logits)
+        if want == "top":
+            assert isinstance(self.model, Ranks)
+            output = self.model.best(known, at, self.cache, row=row, limit=self.vocab)
+        else:
+            wanted = want == "logits"
+            output = self.model.forward(known, at, self.cache, row=row, logits=wanted)
         for i, (start, n) in enumerate(zip(at, count, strict=True)):
             if n and self.filled[row + i] == start:
                 slots = self.ids[row + i, start : start + n]
                 slots.copy_(tokens[i, :n], non_blocking=True)
                 self.filled[row + i] = start + n
+        if output.top is not None:
+            return output.top
         return torch.empty(0) if output.logits is None else output.logits[..., : self.vocab]
 
     def _on_device(self, tokens: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from paceline.core.cached import CachedModel
 from paceline.core.protocols import Controller, Drafter, Verifier
 from paceline.core.sequences import Sequences
+from paceline.core.target import Target
 from paceline.core.types import Round, Seconds
 
 
@@ -33,9 +34,13 @@ class Loop:
         began = perf_counter()
         draft = self.drafter.propose(seqs, self.controller.window(seqs))
         drafted = perf_counter()
-        logits = self.target.score(seqs, draft)
-        scored = perf_counter()
-        p = seqs.probs(logits, draft)
+        if self.target.ranks and seqs.argmax_suffices:
+            p = Target(None, self.target.best(seqs, draft))
+            scored = perf_counter()
+        else:
+            logits = self.target.score(seqs, draft)
+            scored = perf_counter()
+            p = seqs.probs(logits, draft)
         verdict = self.verifier.verify(p, draft, seqs.noise(draft))
         emitted = seqs.commit(verdict, draft)
         ended = perf_counter()

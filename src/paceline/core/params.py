@@ -77,6 +77,11 @@ class SamplingParams:
         return self.temperature == 0
 
     @property
+    def argmax_suffices(self) -> bool:
+        """True if the raw logits' largest is all that a round needs to know of them."""
+        return self.greedy and not self.adjusts and self.logprobs is None
+
+    @property
     def adjusts(self) -> bool:
         """True if the logits themselves are changed before the temperature."""
         return bool(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,25 @@ class Model(Protocol):
         behind the last one read are never seen and may be overwritten at any time: rolling back is
         no operation. Needs at[b] + T <= the cache's length. `logits=False` skips the output layer.
         """
+        ...
+
+
+@runtime_checkable
+class Ranks(Protocol):
+    """A `Model` that can also tell the likeliest tokens without writing the logits down."""
+
+    def best(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Any,
+        *,
+        row: int = 0,
+        limit: int | None = None,
+    ) -> Output:
+        """Like `forward`, but `Output.top` instead of the logits: their argmax among the first
+        `limit` ids (None: all), the lowest id on a tie; -1 where one of those is NaN or the largest
+        is infinite."""
         ...
 
 

@@ -78,6 +78,12 @@ class Sequences:
         """The committed ids of a row, [lengths[row]] int64: a view."""
         return self.tokens[row, : self.lengths[row]]
 
+    @property
+    def argmax_suffices(self) -> bool:
+        """Whether no running row needs more of the target than its likeliest tokens."""
+        rows = zip(self.params, self.running, strict=True)
+        return all(params.argmax_suffices for params, run in rows if run)
+
     def probs(self, logits: Tensor, draft: Draft) -> Target:
         """p from the target's `logits` [B, K+1, V], position by position behind `draft`."""
         return target(logits, [self._prefix(b, draft) for b in range(self.batch)])

@@ -16,17 +16,17 @@ from paceline.core.shape import distribution
 class Target:
     """p for T positions of B rows.
 
-    `logits` [B, T, V]: raw. `top` [B, T] int64: the likeliest token after penalties, bias and
-    masks, the lowest id on a tie; -1 where there is none (NaN, or everything masked): all that a
-    greedy row needs, whose p is one-hot there. `sampled`: the rows with a temperature; `dense`
-    [len(sampled), T, V] float32: their p, or None if there are none. Greedy rows never get a dense
-    one.
+    `logits` [B, T, V]: raw; None where nobody needed them. `top` [B, T] int64: the likeliest token
+    after penalties, bias and masks, the lowest id on a tie; -1 where there is none (NaN, or
+    everything masked): all that a greedy row needs, whose p is one-hot there. `sampled`: the rows
+    with a temperature; `dense` [len(sampled), T, V] float32: their p, or None if there are none.
+    Greedy rows never get a dense one.
     """
 
-    logits: Tensor
+    logits: Tensor | None
     top: Tensor
-    sampled: Sequence[int]
-    dense: Tensor | None
+    sampled: Sequence[int] = ()
+    dense: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
         top[b] = _top(scores)
     sampled = [b for b in batch if (p := rows[b]) and not p.params.greedy]
     if not sampled:
-        return Target(logits, top, (), None)
+        return Target(logits, top)
     dense = torch.stack(
         [
             distribution(adjusted.get(b, logits[b]), p.params, p.params.temperature)

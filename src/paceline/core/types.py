@@ -96,8 +96,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Output:
-    """One forward pass: `logits` [B, T, V] float32 (None where they were not asked for) and
-    `hidden` [B, T, D], the state after the final norm."""
+    """One forward pass: `logits` [B, T, V] float32 (None where they were not asked for),
+    `hidden` [B, T, D], the state after the final norm, and `top` [B, T] int64 (see `Ranks.best`)
+    where that was asked for."""
 
     logits: Tensor | None
     hidden: Tensor | None = None
+    top: Tensor | None = None

@@ -105,6 +105,14 @@ class Config:
             raise PacelineError(f"config.json {what}; download the model again") from None
 
 
+def weight_count(config: Config) -> int:
+    """How many weights all matrices of a model have."""
+    attention = config.hidden * config.head_dim * 2 * (config.heads + config.kv_heads)
+    layer = attention + 3 * config.hidden * config.ffn
+    tables = (1 if config.tied else 2) * config.vocab_size * config.hidden
+    return config.layers * layer + tables
+
+
 class Checkpoint(Protocol):
     """A model's weights in a file or a folder, read one tensor at a time.
 

@@ -38,6 +38,7 @@ _TYPES = {
     30: ("BF16", 1, 2),
 }
 _FLOATS = {0: torch.float32, 1: torch.float16, 30: torch.bfloat16}
+_UNHELD = (0, 30)  # F32 and BF16: no kind of the native kernels holds all of their values
 
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -177,7 +178,7 @@ def _halves(rows: int, heads: int) -> np.ndarray:
     that rotate together side by side; we keep them half a head apart, as Hugging Face does."""
     import numpy as np
 
-    return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+    return np.arange(rows, dtype=np.int32).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
 def _size(info: TensorInfo) -> int:
@@ -198,16 +199,19 @@ class Matrix:
     """One tensor of a file: `matrix[a:b]` are its rows a..b-1 [b-a, columns], read and dequantised
     when asked for; `dtype` is its own, or float32 where it is quantised.
 
-    `order`: row i lies where the file has row order[i].
+    `raw` [rows, bytes]: the file's blocks, of type number `ggml_type`. `order`: row i lies where
+    the file has row order[i]; None: as they come. `native`: whether the kernels hold its values
+    without loss.
     """
 
     def __init__(self, data: np.ndarray, info: TensorInfo, order: np.ndarray | None = None) -> None:
         columns = info.shape[1] if len(info.shape) > 1 else 1
         self.shape = (info.shape[0], columns)
         self.dtype = _FLOATS.get(info.ggml_type, torch.float32)
-        self._type = info.ggml_type
-        self._raw = data[info.offset : info.offset + _size(info)].reshape(info.shape[0], -1)
-        self._order = order
+        self.ggml_type = info.ggml_type
+        self.native = info.ggml_type not in _UNHELD
+        self.raw = data[info.offset : info.offset + _size(info)].reshape(info.shape[0], -1)
+        self.order = order
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -215,11 +219,11 @@ class Matrix:
     def __getitem__(self, rows: slice) -> Tensor:
         import numpy as np
 
-        raw = self._raw[rows if self._order is None else self._order[rows]]
-        if self._type in _FLOATS:
+        raw = self.raw[rows if self.order is None else self.order[rows]]
+        if self.ggml_type in _FLOATS:
             return torch.from_numpy(np.array(raw)).view(self.dtype)
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
 
         with np.errstate(all="ignore"):  # scales that are no numbers: the file's fault, not ours
-            return torch.from_numpy(dequantize(raw, GGMLQuantizationType(self._type)))
+            return torch.from_numpy(dequantize(raw, GGMLQuantizationType(self.ggml_type)))

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from paceline import kernels
 from paceline.errors import PacelineError, unknown
+from paceline.models import native_weights
 from paceline.models.config import Checkpoint, Config
 from paceline.models.formats import DTYPES
 from paceline.models.gguf import GgufCheckpoint
 from paceline.models.linear import fbgemm
+from paceline.models.native import NativeTransformer
+from paceline.models.native_weights import NativeWeights
 from paceline.models.packed import PackedWeights
 from paceline.models.progress import Note, Progress
 from paceline.models.store import cache_home
@@ -23,6 +27,11 @@ from paceline.models.weights import HfCheckpoint
 
 if TYPE_CHECKING:
     from paceline.core.protocols import Model
+    from paceline.kernels._native import Engine
+
+NATIVE_ONLY = ("native", "int4")
+FORMATS = (*NATIVE_ONLY, *DTYPES)
+"""What `--dtype` knows besides "auto"."""
 
 
 def load(
@@ -32,20 +41,22 @@ def load(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     note: Note | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Model, str]:
     """The model at `path` (a .gguf file or a folder with config.json), ready, and the weight format
-    that it is in (a key of DTYPES).
+    that it is in (one of FORMATS).
 
-    `dtype`: such a key, or "auto" (see `pick_dtype`). `device`: "cpu", "cuda", "cuda:N" or "auto"
-    (CUDA where there is one). `cache_dir`: where packed weights are kept; None is $PACELINE_PACKED,
-    else "packed" in Paceline's cache folder. `note` hears what "auto" picked and why. An
+    `dtype`: such a name, or "auto" (see `pick_dtype`). `device`: "cpu", "cuda", "cuda:N" or "auto"
+    (CUDA where there is one). `cache_dir`: where packed weights are kept, of formats that torch
+    computes in; None is $PACELINE_PACKED, else "packed" in Paceline's cache folder. `note` hears
+    what "auto" picked and why. `engine`: what the native kernels run on (None: one of its own). An
     architecture that this package does not implement itself goes through transformers.
 
     Raises PacelineError for a model, a dtype or a device that cannot be had, in one line.
     """
     path, where = Path(path), pick_device(device)
-    if dtype != "auto" and dtype not in DTYPES:
-        raise unknown("dtype", dtype, [*DTYPES, "auto"])
+    if dtype != "auto" and dtype not in FORMATS:
+        raise unknown("dtype", dtype, [*FORMATS, "auto"])
     checkpoint = _checkpoint(path)
     if checkpoint is None:
         from paceline.models.hf import HfModel
@@ -55,6 +66,10 @@ def load(
     choice = pick_dtype(dtype, where, checkpoint)
     if note and dtype == "auto":
         note(f"dtype {choice.dtype}: {choice.why}")
+    if where.type == "cpu" and choice.dtype in native_weights.FORMATS and kernels.available():
+        engine = engine or kernels.load().Engine(kernels.default_threads())
+        weights = NativeWeights(checkpoint, choice.dtype, engine, progress)
+        return NativeTransformer(checkpoint.config, weights, engine), choice.dtype
     folder = Path(cache_dir) if cache_dir else _packed_folder()
     with PackedWeights(checkpoint, choice.dtype, where, folder, progress, note) as weights:
         return Transformer(weights), choice.dtype
@@ -62,24 +77,35 @@ def load(
 
 @dataclass(frozen=True)
 class Choice:
-    """A dtype (a key of DTYPES) and why it, for people, in a few words."""
+    """A dtype (one of FORMATS) and why it, for people, in a few words."""
 
     dtype: str
     why: str
 
 
 def pick_dtype(requested: str, device: torch.device, checkpoint: Checkpoint) -> Choice:
-    """The format for `requested` (a key of DTYPES or "auto") on `device`.
+    """The format for `requested` (one of FORMATS or "auto") on `device`.
 
-    "auto" on a CPU is int8 where torch has the kernel, else fp32; on CUDA it is fp16 for a
-    checkpoint in fp16 and bf16 for any other.
+    "auto" on a CPU is native for a GGUF file and int8 for other checkpoints; without the native
+    kernels it is int8 where torch has the kernel, else fp32. On CUDA it is fp16 for a checkpoint in
+    fp16 and bf16 for any other. Raises PacelineError for a format that cannot be had here.
     """
+    cpu, own = device.type == "cpu", isinstance(checkpoint, GgufCheckpoint)
+    if requested in NATIVE_ONLY:
+        if not cpu:
+            raise PacelineError(f"--dtype {requested} is for CPUs; use fp16, bf16 or int8 here")
+        kernels.load()  # or says why not
+        if requested == "native" and not own:
+            raise PacelineError("--dtype native is for GGUF files; use int8, int4 or fp16 here")
     if requested != "auto":
         return Choice(requested, "as asked")
-    if device.type == "cpu":
-        if fbgemm():
-            return Choice("int8", "the fastest on a CPU; fp16 is closer to the checkpoint")
-        return Choice("fp32", "this torch has no int8 kernel for this CPU")
+    if cpu and kernels.available():
+        if own:
+            return Choice("native", "the file's own weights")
+        return Choice("int8", "fast on a CPU; fp16 is closer to the checkpoint, int4 smaller")
+    if cpu:
+        why = kernels.why_not()
+        return Choice("int8" if fbgemm() else "fp32", f"the best that torch has here: {why}")
     # A quantised file's tensors come as float32: it has no 16-bit type of its own.
     own = checkpoint.tensor("model.layers.0.mlp.down_proj.weight").dtype
     if own is torch.float16:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from paceline.models.config import Checkpoint, Config
+from paceline.models.config import Checkpoint, Config, weight_count
 from paceline.models.formats import DTYPES, Matrix, Rows, encode, turn
 from paceline.models.linear import Linear, build, fbgemm
 from paceline.models.packfile import PackReader, PackWriter
@@ -177,7 +177,4 @@ def compute_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 def weight_bytes(config: Config, dtype: str) -> int:
     """About what all matrices of a model take in the format `dtype`."""
-    attention = config.hidden * config.head_dim * 2 * (config.heads + config.kv_heads)
-    layer = attention + 3 * config.hidden * config.ffn
-    tables = (1 if config.tied else 2) * config.vocab_size * config.hidden
-    return (config.layers * layer + tables) * DTYPES[dtype].itemsize
+    return weight_count(config) * DTYPES[dtype].itemsize

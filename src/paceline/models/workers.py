@@ -50,7 +50,8 @@ class Workers:
         self._pool.shutdown(cancel_futures=True)
 
 
-def blocks(shape: Sequence[int]) -> Iterator[slice]:
-    """The rows of a matrix of this shape, in runs that fit a core's cache."""
-    step = max(1, _BLOCK // shape[1])
+def blocks(shape: Sequence[int], multiple_of: int = 1) -> Iterator[slice]:
+    """The rows of a matrix of this shape, in runs that fit a core's cache; each begins at a
+    multiple of `multiple_of`."""
+    step = max(1, _BLOCK // shape[1] // multiple_of) * multiple_of
     return (slice(start, start + step) for start in range(0, shape[0], step))

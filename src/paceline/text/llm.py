@@ -216,6 +216,7 @@ class _Request:
         wanted = self.params.logprobs
         if wanted is None or not plain:
             return plain
+        assert round.target.logits is not None  # `argmax_suffices` saw to it
         scores = round.target.logits[row, : len(plain)].float().log_softmax(-1)
         own = scores.gather(-1, torch.tensor(emitted.tokens, device=scores.device)[:, None])
         best = scores.topk(min(wanted, scores.shape[-1]), dim=-1)

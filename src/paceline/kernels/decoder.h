@@ -1,0 +1,101 @@
+// A decoder-only transformer: one call reads some tokens into a cache and scores them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine.h"
+#include "linear.h"
+
+namespace paceline {
+
+using Vector = std::vector<float>;
+
+struct Layer {
+    Vector norm, ffn_norm;                // [hidden]
+    Vector q_norm, k_norm;                // [head_dim], or empty: none
+    Vector post_attention, post_ffn;      // [hidden], or empty: none
+    Linear qkv, o, gate_up, down;
+    bool local;                           // sees a window alone, turns by the second table
+};
+
+struct Shape {
+    int heads, kv_heads, head_dim;
+    float eps, embed_scale;
+    bool gelu;   // else silu
+    int window;  // positions that a local layer sees; 0: all
+};
+
+// Tables [length][head_dim] for `rotate`, scaled so that scores come out scaled.
+struct Rope {
+    const float* cos = nullptr;
+    const float* sin = nullptr;
+    int length = 0;
+    std::shared_ptr<const void> owner;  // of both
+};
+
+// One pass: rows row.. of the cache read `count` tokens each, row b from position at[b] on.
+struct Call {
+    const std::int64_t* tokens;  // [rows][count]
+    int rows, count;
+    const std::int64_t* at;      // [rows]
+    float* cache;                // [layers][2][batch][kv_heads][length][head_dim]
+    int batch, length, row;
+    float* hidden;               // out [rows * count][hidden], after the final norm
+    float* logits;               // out [rows * count][vocab]; may be null
+    // out [rows * count]; may be null: the likeliest of the first `limit` ids, the lowest on a tie;
+    // -1 where one of those is NaN or the largest is infinite
+    std::int64_t* top;
+    int limit;
+};
+
+// A position's results depend, to the bit, on its row's tokens up to it alone: not on how they were
+// cut into passes, on the other rows, on the number of threads, or on what the cache holds behind.
+class Decoder {
+public:
+    // Throws std::invalid_argument where the parts do not fit together.
+    Decoder(Shape shape, std::vector<Layer> layers, std::shared_ptr<const Matrix> embedding,
+            Vector norm, Linear head);
+
+    // The tables of the layers that are local, or of those that are not.
+    void set_rope(bool local, Rope rope);
+    // One at a time: a second caller waits. Throws std::invalid_argument for positions that do not
+    // fit, std::out_of_range for a token that is none, std::bad_alloc; then nothing has happened.
+    void forward(Engine& engine, const Call& call);
+
+    int hidden() const { return int(norm_.size()); }
+    int vocab() const { return head_.rows(); }
+    int layers() const { return int(layers_.size()); }
+    const Shape& shape() const { return shape_; }
+    std::size_t bytes() const;  // of weights that a pass with an output layer reads
+
+private:
+    friend class Pass;
+    // What one chunk of the output layer has for one row.
+    struct Pick {
+        float value;
+        int index;
+    };
+
+    void check(const Call& call) const;
+    void reserve(const Call& call, int threads);
+
+    Shape shape_;
+    std::vector<Layer> layers_;
+    std::shared_ptr<const Matrix> embedding_;
+    Vector norm_;
+    Linear head_;
+    Rope ropes_[2];
+
+    std::mutex busy_;
+    Rows x_;                          // the residual stream
+    Rows y_;                          // what a product gives
+    Input normed_, heads_, ffn_;      // what the products read
+    Rows scores_;                     // a row a thread
+    Rows scored_;                     // logits of a chunk and a tile, a row a thread
+    std::vector<Pick> picks_;         // [chunks][rows]
+};
+
+}  // namespace paceline

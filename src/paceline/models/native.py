@@ -1,0 +1,205 @@
+"""Decoder-only transformers on the native kernels: a whole pass is one call into C++."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from paceline import kernels
+from paceline.core.types import Output
+from paceline.errors import PacelineError
+from paceline.models.cache import Cache
+from paceline.models.config import Config
+from paceline.models.rope import Rope, frequencies
+
+if TYPE_CHECKING:
+    from paceline.kernels._native import Engine, Layer, Linear, Matrix
+
+PASS = 128
+"""Positions (over all rows) that one pass reads at most: bounds memory on a long prompt, and how
+long an interrupt has to wait."""
+
+
+class Weights(Protocol):
+    """What the transformer is built from, under Hugging Face's names."""
+
+    def vector(self, name: str) -> Tensor:
+        """A norm's weight "X.weight" [D] float32: what the norm multiplies by."""
+        ...
+
+    def matrix(self, name: str) -> Matrix:
+        """The matrix "X.weight" [out, in]."""
+        ...
+
+    def bias(self, name: str) -> Tensor | None:
+        """The bias "X.bias" [out] float32; None where there is none."""
+        ...
+
+
+class NativeTransformer:
+    """A `paceline.core.protocols.Model` that computes on `engine`, on a CPU; it `Ranks`, too.
+
+    A position's logits depend on its row's tokens up to it and on nothing else, to the bit: not on
+    how they were cut into passes, nor on the other rows, nor on the number of threads. Two engines
+    of different instruction sets agree within rounding. `nbytes`: how much of its weights one pass
+    reads. Passes of one model run one at a time, whichever threads ask for them.
+
+    Raises PacelineError for a head_dim that the kernels do not take (no multiple of 8).
+    """
+
+    def __init__(self, config: Config, weights: Weights, engine: Engine) -> None:
+        if config.head_dim % 8:
+            raise PacelineError(
+                f"head_dim {config.head_dim} is no multiple of 8, which the native kernels need; "
+                "use --dtype fp32"
+            )
+        native = kernels.load()
+        self.config = config
+        self.vocab_size = config.vocab_size
+        self.context = config.context
+        self.device = torch.device("cpu")
+        self._engine = engine
+        self._dim = config.hidden
+        embedding = weights.matrix("model.embed_tokens.weight")
+        head = native.Linear([embedding]) if config.tied else _linear(weights, "lm_head")
+        self._decoder = native.Decoder(
+            layers=[_layer(config, weights, i) for i in range(config.layers)],
+            embedding=embedding,
+            norm=weights.vector("model.norm.weight"),
+            head=head,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            eps=config.eps,
+            embed_scale=config.embed_scale,
+            gelu=config.activation != "silu",
+            window=config.sliding_window or 0,
+        )
+        self.nbytes = int(self._decoder.nbytes)
+        plain = frequencies(config.rope_theta, config.head_dim, config.rope_scaling)
+        near = frequencies(config.rope_local_theta, config.head_dim)
+        whole, local = (
+            Rope(f, config.attn_scale, torch.float32, self.device) for f in (plain, near)
+        )
+        same = config.family != "gemma3"  # elsewhere a window changes the mask alone
+        self._ropes = [whole, whole if same else local]
+
+    def new_cache(self, batch: int, length: int) -> Cache:
+        """Room for `batch` rows of at least `length` positions."""
+        cache = Cache(self.config, batch, length, torch.float32, self.device)
+        for local, rope in enumerate(self._ropes):
+            rope.grow(cache.length)
+            self._decoder.set_rope(bool(local), rope.cos, rope.sin)
+        return cache
+
+    def forward(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Cache,
+        *,
+        row: int = 0,
+        logits: bool = True,
+    ) -> Output:
+        """See `paceline.core.protocols.Model`. No gradients flow through it.
+
+        Raises ValueError for positions that do not fit the cache, IndexError for a token that the
+        vocabulary does not have.
+        """
+        hidden = self._hidden(tokens)
+        scores = torch.empty(*tokens.shape, self.vocab_size) if logits else None
+        self._read(tokens, at, cache, row, hidden, scores, None, None)
+        return Output(scores, hidden)
+
+    def best(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Cache,
+        *,
+        row: int = 0,
+        limit: int | None = None,
+    ) -> Output:
+        """See `paceline.core.protocols.Ranks`. The logits are never written down."""
+        hidden = self._hidden(tokens)
+        top = torch.empty(*tokens.shape, dtype=torch.int64)
+        self._read(tokens, at, cache, row, hidden, None, top, limit)
+        return Output(None, hidden, top)
+
+    def _hidden(self, tokens: Tensor) -> Tensor:
+        return torch.empty(*tokens.shape, self._dim)
+
+    def _read(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Cache,
+        row: int,
+        hidden: Tensor,
+        scores: Tensor | None,
+        top: Tensor | None,
+        limit: int | None,
+    ) -> None:
+        """All of `tokens`, pass by pass, into those of the outputs that are there."""
+        rows, count = tokens.shape
+        forward, engine = self._decoder.forward, self._engine
+        step = max(1, PASS // rows)
+        if count <= step:
+            tokens = tokens.contiguous()
+            forward(engine, tokens, at, cache.data, row, hidden, scores, top, limit)
+            return
+        for i in range(0, count, step):
+            piece = slice(i, i + step)
+            outs = [None if t is None else t[:, piece] for t in (hidden, scores, top)]
+            dense = [None if t is None else t.contiguous() for t in outs]
+            places = [p + i for p in at]
+            ids = tokens[:, piece].contiguous()
+            forward(engine, ids, places, cache.data, row, *dense, limit)
+            for out, new in zip(outs, dense, strict=True):
+                if (
+                    out is not None and new is not None and new is not out
+                ):  # several rows: a slice has gaps
+                    out.copy_(new)
+
+
+def _layer(config: Config, weights: Weights, i: int) -> Layer:
+    at = f"model.layers.{i}."
+
+    def norm(name: str, wanted: bool = True) -> Tensor | None:
+        return weights.vector(f"{at}{name}.weight") if wanted else None
+
+    def linear(*names: str) -> Linear:
+        return _linear(weights, *(at + name for name in names))
+
+    post = config.post_norms
+    return kernels.load().Layer(
+        norm=norm("input_layernorm"),
+        qkv=linear(*(f"self_attn.{x}_proj" for x in "qkv")),
+        o=linear("self_attn.o_proj"),
+        ffn_norm=norm("pre_feedforward_layernorm" if post else "post_attention_layernorm"),
+        gate_up=linear("mlp.gate_proj", "mlp.up_proj"),
+        down=linear("mlp.down_proj"),
+        q_norm=norm("self_attn.q_norm", config.qk_norm),
+        k_norm=norm("self_attn.k_norm", config.qk_norm),
+        post_attention=norm("post_attention_layernorm", post),
+        post_ffn=norm("post_feedforward_layernorm", post),
+        local=config.local[i],
+    )
+
+
+def _linear(weights: Weights, *names: str) -> Linear:
+    """The matrices "X.weight" on one input, with the biases "X.bias" where there are any."""
+    matrices = [weights.matrix(f"{name}.weight") for name in names]
+    biases = [weights.bias(f"{name}.bias") for name in names]
+    joined = None
+    if any(bias is not None for bias in biases):
+        joined = torch.cat(
+            [
+                torch.zeros(matrix.shape[0]) if bias is None else bias.float()
+                for matrix, bias in zip(matrices, biases, strict=True)
+            ]
+        )
+    return kernels.load().Linear(matrices, joined)
