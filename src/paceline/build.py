@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +20,7 @@ from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
 from paceline.errors import PacelineError, unknown
 from paceline.models.catalog import DEFAULT
+from paceline.models.gguf import GgufCheckpoint
 from paceline.models.load import load
 from paceline.models.native import NativeTransformer
 from paceline.models.pull import resolve
@@ -132,6 +134,7 @@ class _Models:
             self._engine = kernels.load().Engine(threads or kernels.default_threads())
         self._loaded: dict[str, Loaded] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
+        self._sources: dict[str, Path | GgufCheckpoint] = {}
         self.note: Note = note or (lambda line: None)
 
     def __call__(self, name: str) -> Loaded:
@@ -139,7 +142,7 @@ class _Models:
             dtype, device, progress, note = self._how
             tokenizer = self.tokenizer(name)  # first: what it refuses is refused in no time
             model, picked = load(
-                resolve(name),
+                self._source(name),
                 dtype=dtype,
                 device=device,
                 progress=progress,
@@ -147,6 +150,7 @@ class _Models:
                 engine=self._engine,
             )
             self._loaded[name] = Loaded(name, model, tokenizer, picked)
+            self._sources.pop(name)
             if all(isinstance(each.model, NativeTransformer) for each in self._loaded.values()):
                 torch.set_num_threads(1)  # torch's threads would spin against the engine's
         return self._loaded[name]
@@ -154,10 +158,21 @@ class _Models:
     def tokenizer(self, name: str) -> Tokenizer:
         """The tokenizer of a model, without its weights."""
         if name not in self._tokenizers:
-            path = resolve(name)
-            read = Tokenizer.from_gguf if path.is_file() else Tokenizer.from_folder
-            self._tokenizers[name] = read(path)
+            source = self._source(name)
+            self._tokenizers[name] = (
+                Tokenizer.from_folder(source)
+                if isinstance(source, Path)
+                else Tokenizer.from_gguf(source.metadata)
+            )
         return self._tokenizers[name]
+
+    def _source(self, name: str) -> Path | GgufCheckpoint:
+        """Where a model's folder is, or its opened file: the tokenizer and the weights are both in
+        it, and reading the vocabulary takes a while."""
+        if name not in self._sources:
+            path = resolve(name)
+            self._sources[name] = GgufCheckpoint(path) if path.is_file() else path
+        return self._sources[name]
 
 
 class _Spec:

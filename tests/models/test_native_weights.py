@@ -13,6 +13,7 @@ from gguf.quants import dequantize
 from models import families
 from models.gguf_files import FFN, HIDDEN, T, raw, write
 from paceline import kernels
+from paceline.errors import PacelineError
 from paceline.models.gguf import GgufCheckpoint
 from paceline.models.load import load
 from paceline.models.native import NativeTransformer
@@ -86,7 +87,9 @@ def test_a_folder_s_logits_are_fp32_s_but_for_rounding(dtype, tmp_path):
 def test_progress_ends_at_the_total(engine, tmp_path):
     seen: list[tuple[int, int]] = []
     checkpoint = GgufCheckpoint(write(tmp_path / "m.gguf"))
-    weights = NativeWeights(checkpoint, "int8", engine, lambda a, b, what: seen.append((a, b)))
+    weights = NativeWeights(
+        checkpoint, "int8", engine, progress=lambda a, b, what: seen.append((a, b))
+    )
     NativeTransformer(checkpoint.config, weights, engine)
     done, total = seen[-1]
     assert sorted(seen) == seen
@@ -102,3 +105,51 @@ def test_a_checkpoint_s_vectors_and_biases(engine, tmp_path: Path):
     assert torch.equal(weights.vector(norm), checkpoint.tensor(norm).float())
     assert torch.equal(weights.bias(bias), checkpoint.tensor(bias).float())
     assert weights.bias("model.layers.0.mlp.down_proj.bias") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(T.Q4_K, "native"), (T.Q6_K, "native"), (None, "int4")]
+)
+def test_a_later_start_maps_the_same_bytes(kind, dtype, engine, tmp_path):
+    checkpoint = GgufCheckpoint(write(tmp_path / "m.gguf", kind=kind))
+
+    def matrices(folder: Path | None) -> list[tuple[str, tuple[int, int], bytes]]:
+        with NativeWeights(checkpoint, dtype, engine, folder) as weights:
+            found = [weights.matrix(name) for name in (DOWN, QUERY)]
+        return [(m.kind, m.shape, m.data.tobytes()) for m in found]
+
+    first = matrices(tmp_path / "packed")
+    kept = [*(tmp_path / "packed").iterdir()]
+    stamp = kept[0].stat().st_mtime_ns
+    assert len(kept) == 1
+    assert matrices(tmp_path / "packed") == first == matrices(None)
+    assert kept[0].stat().st_mtime_ns == stamp
+
+
+def test_a_start_that_fails_leaves_no_file(engine, tmp_path):
+    checkpoint = GgufCheckpoint(write(tmp_path / "m.gguf"))
+
+    def start() -> None:
+        with NativeWeights(checkpoint, "int8", engine, tmp_path / "packed") as weights:
+            weights.matrix(DOWN)
+            weights.matrix("model.layers.1.mlp.down_proj.weight")
+
+    with pytest.raises(PacelineError, match="no tensor"):
+        start()
+    assert not [*(tmp_path / "packed").iterdir()]
+
+
+def test_bytes_of_another_size_are_refused():
+    packed = kernels.load().Matrix.packed
+    with pytest.raises(ValueError, match="has 160 bytes, not 159"):
+        packed("int4", 8, 32, np.zeros(159, np.uint8))
+    with pytest.raises(ValueError, match="unknown kind 'int5'"):
+        packed("int5", 8, 32, np.zeros(160, np.uint8))
+
+
+def test_packed_bytes_outlive_whoever_gave_them(engine):
+    values = np.random.default_rng(0).standard_normal((16, 64)).astype(np.float32)
+    made = kernels.load().Matrix.empty("int8", 16, 64)
+    made.fill(engine, 0, values)
+    again = kernels.load().Matrix.packed("int8", 16, 64, made.data.copy())
+    assert np.array_equal(rows(again), rows(made))

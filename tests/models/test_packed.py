@@ -162,17 +162,20 @@ def test_rows_come_back_from_the_file_as_they_went_in(tmp_path):
     }
     writer = PackWriter(tmp_path / "x", 100, lambda line: None)
     for key, value in rows.items():
-        writer.add(key, value, linear=key != "b")
+        parts = {"codes": value.codes, "scale": value.scale, "bias": value.bias}
+        writer.add(key, parts, linear=key != "b", name=key)
     assert not (tmp_path / "x").exists()
     writer.close(keep=True)
     reader = PackReader.open(tmp_path / "x")
     assert reader is not None
-    assert reader.linears == ["a", "c"]
+    assert [*reader.keys()] == ["a", "b", "c"]
+    assert [reader.facts(key)["linear"] for key in "abc"] == [True, False, True]
     for key, value in rows.items():
         assert key in reader
-        assert reader.size(key) == value.codes.numel()
+        assert reader.facts(key)["name"] == key
+        assert reader.elements(key, "codes") == value.codes.numel()
         for mapped in (False, True):
-            same(reader.rows(key, mapped), value)
+            same(Rows(*(reader.tensor(key, p, mapped) for p in ("codes", "scale", "bias"))), value)
 
 
 def same(found: Rows, expected: Rows) -> None:

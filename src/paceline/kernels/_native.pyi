@@ -35,6 +35,11 @@ class Matrix:
     def empty(kind: str, rows: int, cols: int) -> Matrix:
         """Zeros of kind int4, int8 or fp16, to be filled. ValueError for another."""
 
+    @staticmethod
+    def packed(kind: str, rows: int, cols: int, data: Array) -> Matrix:
+        """The matrix whose `data` these bytes [nbytes] uint8 are: used where they lie, not copied.
+        ValueError for another kind or size."""
+
     def fill(self, engine: Engine, first_row: int, values: Array) -> None:
         """Rows from `first_row` (a multiple of 8) on become `values` [n, cols] float32, rounded to
         the kind; n is a multiple of 8 or reaches the last row. ValueError for sizes that do not fit
@@ -47,6 +52,9 @@ class Matrix:
     def shape(self) -> tuple[int, int]: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def data(self) -> np.ndarray:
+        """The bytes as they lie in memory [nbytes] uint8: the matrix itself, for reading."""
     @property
     def nbytes(self) -> int: ...
 

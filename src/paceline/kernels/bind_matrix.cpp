@@ -80,6 +80,20 @@ Matrix empty(const std::string& kind, int rows, int cols) {
     throw std::invalid_argument("unknown kind '" + kind + "'; known: int4, int8, fp16");
 }
 
+Matrix packed(const std::string& kind, int rows, int cols, Array<const std::uint8_t, 1> data) {
+    const auto* found = std::find_if(std::begin(NAMES), std::end(NAMES),
+                                     [&](const auto& name) { return kind == name.first; });
+    check(found != std::end(NAMES), "unknown kind '" + kind + "'");
+    // The array's own memory, which nobody writes to; its owner may only go with the GIL held.
+    auto* bytes = const_cast<std::uint8_t*>(data.data());
+    const std::size_t size = data.shape(0);
+    const std::shared_ptr<std::uint8_t> kept(bytes, [data](std::uint8_t*) mutable {
+        nb::gil_scoped_acquire held;
+        data = {};
+    });
+    return Matrix(found->second, rows, cols, Buffer(kept, size));
+}
+
 const std::pair<const char*, Kind>& named(const Matrix& m) {
     return *std::find_if(std::begin(NAMES), std::end(NAMES),
                          [&](const auto& name) { return name.second == m.kind; });
@@ -137,6 +151,9 @@ void bind_matrix(nb::module_& m) {
                     "fit.")
         .def_static("empty", &empty, "kind"_a, "rows"_a, "cols"_a,
                     "Zeros of kind int4, int8 or fp16, to be filled. ValueError for another.")
+        .def_static("packed", &packed, "kind"_a, "rows"_a, "cols"_a, "data"_a.noconvert(),
+                    "The matrix whose `data` (see there) these bytes [nbytes] uint8 are: used where "
+                    "they lie, not copied. ValueError for another kind or size.")
         .def("fill", &fill, "engine"_a, "first_row"_a, "values"_a,
              "Rows from first_row (a multiple of 8) on become `values` [n, cols] float32, rounded "
              "to the kind; n is a multiple of 8 or reaches the last row. A NaN makes NaN of its "
@@ -148,6 +165,14 @@ void bind_matrix(nb::module_& m) {
         .def_prop_ro("shape", [](const Matrix& self) { return std::pair(self.rows, self.cols); })
         .def_prop_ro("kind", [](const Matrix& self) { return named(self).first; },
                      "int4 (also a GGUF Q4_1), int8 (Q8_0), fp16, q4_0, q4_k, q5_0, ...")
+        .def_prop_ro(
+            "data",
+            [](nb::handle self) {
+                const Matrix& m = nb::cast<const Matrix&>(self);
+                return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(
+                    m.data.data(), {m.data.size()}, self);
+            },
+            "The bytes as they lie in memory [nbytes] uint8: the matrix itself, for reading.")
         .def_prop_ro("nbytes", [](const Matrix& self) { return self.data.size(); });
 }
 

@@ -41,10 +41,20 @@ Buffer::Buffer(std::size_t bytes) : size_(bytes) {
     data_ = {data, [](std::uint8_t* data) { ::operator delete(data, ALIGNED); }};
 }
 
-Matrix::Matrix(Kind kind, int rows, int cols)
-    : kind(kind), rows(rows), cols(cols), units((cols + kind.span() - 1) / kind.span()) {
+Matrix::Matrix(Kind kind, int rows, int cols, Buffer data)
+    : kind(kind),
+      rows(rows),
+      cols(cols),
+      units((cols + kind.span() - 1) / kind.span()),
+      data(std::move(data)) {
     if (rows < 1 || cols < 1) throw std::invalid_argument("a matrix has at least one row and column");
-    data = Buffer(blocks() * block_bytes());
+    const std::size_t bytes = blocks() * block_bytes();
+    if (!this->data.data()) this->data = Buffer(bytes);
+    if (this->data.size() != bytes)
+        throw std::invalid_argument("a matrix of this kind and shape has " + std::to_string(bytes) +
+                                    " bytes, not " + std::to_string(this->data.size()));
 }
+
+Matrix::Matrix(Kind kind, int rows, int cols) : Matrix(kind, rows, cols, Buffer()) {}
 
 }  // namespace paceline

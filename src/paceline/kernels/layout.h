@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #if defined(__GNUC__) || defined(__clang__)
 #define PACELINE_INLINE inline __attribute__((always_inline))
@@ -87,6 +88,9 @@ class Buffer {
 public:
     Buffer() = default;
     explicit Buffer(std::size_t bytes);  // throws std::bad_alloc
+    // Memory that is somewhere already, as long as its owner lives: in a file, say.
+    Buffer(std::shared_ptr<std::uint8_t> data, std::size_t bytes)
+        : data_(std::move(data)), size_(bytes) {}
     std::uint8_t* data() const { return data_.get(); }
     std::size_t size() const { return size_; }
 
@@ -98,7 +102,8 @@ private:
 // A weight [rows, cols]: blocks of 8 rows, each `units` units long. Rows and columns that fill the
 // last block and unit up are zero.
 struct Matrix {
-    Matrix(Kind kind, int rows, int cols);
+    Matrix(Kind kind, int rows, int cols);               // zeros
+    Matrix(Kind kind, int rows, int cols, Buffer data);  // std::invalid_argument: another size
 
     int blocks() const { return (rows + LANES - 1) / LANES; }
     std::size_t block_bytes() const { return std::size_t(units) * kind.unit_bytes(); }

@@ -67,7 +67,7 @@ _ROPE_FACTORS = "rope_freqs.weight"
 
 
 class GgufCheckpoint:
-    """A `Checkpoint` over one GGUF file.
+    """A `Checkpoint` over one GGUF file. `metadata`: what the file says besides its tensors.
 
     Raises PacelineError where the file is missing, truncated or in several parts, or where its
     architecture, a tensor or a tensor's type is none that is implemented (by its name).
@@ -78,7 +78,7 @@ class GgufCheckpoint:
 
         self.path = Path(path)
         header = read_header(self.path)
-        metadata = header.metadata
+        metadata = self.metadata = header.metadata
         if int(metadata.get("split.count", 1)) > 1:
             raise PacelineError(
                 f"{self.path} is one of several parts; merge them first (llama-gguf-split --merge)"

@@ -35,7 +35,7 @@ FORMATS = (*NATIVE_ONLY, *DTYPES)
 
 
 def load(
-    path: str | Path,
+    source: str | Path | GgufCheckpoint,
     dtype: str = "auto",
     device: str = "auto",
     cache_dir: str | Path | None = None,
@@ -43,34 +43,34 @@ def load(
     note: Note | None = None,
     engine: Engine | None = None,
 ) -> tuple[Model, str]:
-    """The model at `path` (a .gguf file or a folder with config.json), ready, and the weight format
-    that it is in (one of FORMATS).
+    """The model of `source` (the path of a .gguf file or of a folder with config.json, or a GGUF
+    checkpoint), ready, and the weight format that it is in (one of FORMATS).
 
     `dtype`: such a name, or "auto" (see `pick_dtype`). `device`: "cpu", "cuda", "cuda:N" or "auto"
-    (CUDA where there is one). `cache_dir`: where packed weights are kept, of formats that torch
-    computes in; None is $PACELINE_PACKED, else "packed" in Paceline's cache folder. `note` hears
-    what "auto" picked and why. `engine`: what the native kernels run on (None: one of its own). An
-    architecture that this package does not implement itself goes through transformers.
+    (CUDA where there is one). `cache_dir`: where packed weights are kept; None is $PACELINE_PACKED,
+    else "packed" in Paceline's cache folder. `note` hears what "auto" picked and why. `engine`:
+    what the native kernels run on (None: one of its own). An architecture that this package does
+    not implement itself goes through transformers.
 
     Raises PacelineError for a model, a dtype or a device that cannot be had, in one line.
     """
-    path, where = Path(path), pick_device(device)
+    where = pick_device(device)
     if dtype != "auto" and dtype not in FORMATS:
         raise unknown("dtype", dtype, [*FORMATS, "auto"])
-    checkpoint = _checkpoint(path)
+    checkpoint = source if isinstance(source, GgufCheckpoint) else _checkpoint(Path(source))
     if checkpoint is None:
         from paceline.models.hf import HfModel
 
         picked = dtype if dtype != "auto" else "fp32" if where.type == "cpu" else "bf16"
-        return HfModel(path, picked, where), picked
+        return HfModel(Path(source), picked, where), picked
     choice = pick_dtype(dtype, where, checkpoint)
     if note and dtype == "auto":
         note(f"dtype {choice.dtype}: {choice.why}")
+    folder = Path(cache_dir) if cache_dir else _packed_folder()
     if where.type == "cpu" and choice.dtype in native_weights.FORMATS and kernels.available():
         engine = engine or kernels.load().Engine(kernels.default_threads())
-        weights = NativeWeights(checkpoint, choice.dtype, engine, progress)
-        return NativeTransformer(checkpoint.config, weights, engine), choice.dtype
-    folder = Path(cache_dir) if cache_dir else _packed_folder()
+        with NativeWeights(checkpoint, choice.dtype, engine, folder, progress, note) as made:
+            return NativeTransformer(checkpoint.config, made, engine), choice.dtype
     with PackedWeights(checkpoint, choice.dtype, where, folder, progress, note) as weights:
         return Transformer(weights), choice.dtype
 

@@ -65,8 +65,10 @@ class PackedWeights:
         self._steps.what = "reading weights"
         fbgemm()  # here and not in the threads, which would each ask
         # The largest first, so that no thread is left alone with it at the end.
-        for key in sorted(self._reader.linears, key=self._reader.size, reverse=True):
-            self._ready[key] = self._workers.submit(self._restore, self._reader, key)
+        reader = self._reader
+        linears = [key for key in reader.keys() if reader.facts(key)["linear"]]  # noqa: SIM118
+        for key in sorted(linears, key=lambda key: reader.elements(key, "codes"), reverse=True):
+            self._ready[key] = self._workers.submit(self._restore, reader, key)
 
     def __enter__(self) -> PackedWeights:
         return self
@@ -97,7 +99,7 @@ class PackedWeights:
     def embedding(self, name: str) -> Embedding:
         """ids [..] int64 -> their rows of `name`, [.., D] in the compute dtype."""
         if self._reader and name in self._reader:
-            rows = self._reader.rows(name, mapped=self.device.type == "cpu")
+            rows = _rows(self._reader, name, mapped=self.device.type == "cpu")
         else:
             rows = self._encoded((name,), linear=self.config.tied)
             if self.config.tied:
@@ -107,7 +109,7 @@ class PackedWeights:
         return Embedding(rows, self.dtype, self.device)
 
     def _restore(self, reader: PackReader, key: str) -> Linear:
-        return build(reader.rows(key), self.device)
+        return build(_rows(reader, key), self.device)
 
     def _encoded(self, names: tuple[str, ...], linear: bool) -> Rows:
         """The rows of `names` out of the checkpoint; they go into the file too."""
@@ -115,7 +117,8 @@ class PackedWeights:
             return self._tied.pop(names[0])
         rows = Rows.join([self._encode(name) for name in names])
         if self._writer:
-            self._writer.add("+".join(names), rows, linear)
+            parts = {"codes": rows.codes, "scale": rows.scale, "bias": rows.bias}
+            self._writer.add("+".join(names), parts, linear=linear)
         return rows
 
     def _encode(self, name: str) -> Rows:
@@ -127,6 +130,13 @@ class PackedWeights:
             checkpoint.tensor(bias) if bias in checkpoint else None,
             self._workers,
         )
+
+
+def _rows(reader: PackReader, key: str, mapped: bool = False) -> Rows:
+    """The rows that were packed as `key`. `mapped`: their codes stay in the file."""
+    codes = reader.tensor(key, "codes", mapped)
+    assert codes is not None
+    return Rows(codes, reader.tensor(key, "scale"), reader.tensor(key, "bias"))
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ import os
 import shutil
 import struct
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ import torch
 from torch import Tensor
 
 from paceline.errors import PacelineError
-from paceline.models.formats import Rows
 from paceline.models.progress import Note, megabytes
 
 _MAGIC = b"PACELIN1"
@@ -31,7 +31,7 @@ _STALE = 3600  # seconds after which a temporary file has no owner any more
 
 
 class PackWriter:
-    """Writes `path` as rows come in; `close` makes it visible. `total`: the bytes to expect.
+    """Writes `path` as tensors come in; `close` makes it visible. `total`: the bytes to expect.
 
     A file that cannot be written is given up, said once to `note`, and never an error.
     """
@@ -52,21 +52,20 @@ class PackWriter:
         except OSError as error:
             self._give_up(error)
 
-    def add(self, key: str, rows: Rows, linear: bool) -> None:
-        """Append the rows called `key`; `linear`: they are multiplied with, not only looked up."""
+    def add(self, key: str, parts: Mapping[str, Tensor | None], **facts: int | str) -> None:
+        """Append the tensors `parts`, to be found under `key`; `facts` are kept beside them."""
         if self._file is None:
             return
         try:
-            parts = {}
-            for name in ("codes", "scale", "bias"):
-                value: Tensor | None = getattr(rows, name)
+            places = {}
+            for name, value in parts.items():
                 if value is None:
                     continue
                 self._file.write(b"\0" * (-self._file.tell() % _ALIGN))
                 dtype = str(value.dtype).removeprefix("torch.")
-                parts[name] = [self._file.tell(), dtype, list(value.shape)]
+                places[name] = [self._file.tell(), dtype, list(value.shape)]
                 self._file.write(value.contiguous().view(torch.uint8).numpy())
-            self._index[key] = {"linear": linear, "parts": parts}
+            self._index[key] = {"parts": places, **facts}
         except OSError as error:
             self._give_up(error)
 
@@ -98,12 +97,11 @@ class PackWriter:
 
 
 class PackReader:
-    """A packed file; `linears` are the keys of what is multiplied with."""
+    """A packed file. Safe to use from several threads."""
 
     def __init__(self, path: Path, index: dict[str, dict[str, Any]]) -> None:
         self._path = path
         self._index = index
-        self.linears = [key for key, entry in index.items() if entry["linear"]]
 
     @staticmethod
     def open(path: Path) -> PackReader | None:
@@ -123,17 +121,25 @@ class PackReader:
     def __contains__(self, key: str) -> bool:
         return key in self._index
 
-    def size(self, key: str) -> int:
-        """Elements of the weight `key`."""
-        return math.prod(self._index[key]["parts"]["codes"][2])
+    def keys(self) -> Iterable[str]:
+        """All keys, in the order in which they were added."""
+        return self._index.keys()
 
-    def rows(self, key: str, mapped: bool = False) -> Rows:
-        """The rows called `key`. `mapped`: their codes stay in the file, and each page of them
-        comes into memory when it is first touched. Safe to call from several threads."""
-        parts = self._index[key]["parts"]
-        read = {name: self._read(*part) for name, part in parts.items() if name != "codes"}
-        codes = self._map(*parts["codes"]) if mapped else self._read(*parts["codes"])
-        return Rows(codes, **read)
+    def facts(self, key: str) -> Mapping[str, Any]:
+        """What was kept beside the tensors of `key`."""
+        return self._index[key]
+
+    def elements(self, key: str, part: str) -> int:
+        """How many numbers that tensor has."""
+        return math.prod(self._index[key]["parts"][part][2])
+
+    def tensor(self, key: str, part: str, mapped: bool = False) -> Tensor | None:
+        """That tensor, None if there is none. `mapped`: it stays in the file, and each page of it
+        comes into memory when it is first touched."""
+        place = self._index[key]["parts"].get(part)
+        if place is None:
+            return None
+        return self._map(*place) if mapped else self._read(*place)
 
     def _read(self, offset: int, dtype: str, shape: list[int]) -> Tensor:
         value = torch.empty(shape, dtype=getattr(torch, dtype))
