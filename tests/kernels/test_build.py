@@ -132,7 +132,7 @@ def test_without_a_compiler_a_pure_wheel_is_built(tmp_path: Path) -> None:
 def test_an_sdist_has_what_a_build_needs_and_no_tests(tmp_path: Path) -> None:
     with tarfile.open(build("sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    files = (f for f in (ROOT / "src").rglob("*") if f.suffix in {".py", ".cpp", ".h", ".inl"})
+    files = (f for f in (ROOT / "src").rglob("*") if f.suffix in {".py", ".cpp", ".h"})
     assert {str(f.relative_to(ROOT)) for f in files} <= names
     assert {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE"} <= names
     assert not {name for name in names if name.startswith(("tests", "benchmarks", "build"))}

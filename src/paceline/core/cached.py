@@ -28,12 +28,12 @@ class CachedModel:
     `ids` [B, S] holds the token that each cache entry was computed from and `filled[b]` how many
     entries of row b mean anything. Writing at a position forgets everything behind it: those
     entries were computed from a prefix that is gone. `vocab` cuts the logits to the ids that the
-    tokenizer knows (the head may be padded). `ranks`: whether `best` can be asked for.
+    tokenizer knows (the head may be padded).
     """
 
     def __init__(self, model: Model, batch: int, length: int, vocab: int | None = None) -> None:
         self.model = model
-        self.ranks = isinstance(model, Ranks)
+        self._best = model.best if isinstance(model, Ranks) else None
         self.vocab = model.vocab_size if vocab is None else min(vocab, model.vocab_size)
         self.cache = model.new_cache(batch, length + SLACK)
         self.filled = [0] * batch
@@ -41,6 +41,11 @@ class CachedModel:
         # looked at, the round's one synchronisation has passed
         pinned = model.device.type == "cuda"
         self.ids = torch.full((batch, length + SLACK), -1, dtype=torch.int64, pin_memory=pinned)
+
+    @property
+    def ranks(self) -> bool:
+        """Whether `best` can be asked for."""
+        return self._best is not None
 
     def seen(self, seqs: Sequences, row: int) -> int:
         """How many leading cache entries of `row` were computed from its committed tokens."""
@@ -134,9 +139,8 @@ class CachedModel:
             self.filled[row + i] = min(self.filled[row + i], start)
         # a draft model may know fewer ids than the target: it then reads others, which is harmless
         known = self._on_device(tokens).clamp(max=self.model.vocab_size - 1)
-        if want == "top":
-            assert isinstance(self.model, Ranks)
-            output = self.model.best(known, at, self.cache, row=row, limit=self.vocab)
+        if want == "top" and self._best:
+            output = self._best(known, at, self.cache, row=row, limit=self.vocab)
         else:
             wanted = want == "logits"
             output = self.model.forward(known, at, self.cache, row=row, logits=wanted)

@@ -7,6 +7,7 @@ from time import perf_counter
 import torch
 
 from paceline.core.cached import CachedModel
+from paceline.core.noise import Noise
 from paceline.core.protocols import Controller, Drafter, Verifier
 from paceline.core.sequences import Sequences
 from paceline.core.target import Target
@@ -41,7 +42,8 @@ class Loop:
             logits = self.target.score(seqs, draft)
             scored = perf_counter()
             p = seqs.probs(logits, draft)
-        verdict = self.verifier.verify(p, draft, seqs.noise(draft))
+        noise = seqs.noise(draft) if p.sampled else Noise.none(seqs.batch)
+        verdict = self.verifier.verify(p, draft, noise)
         emitted = seqs.commit(verdict, draft)
         ended = perf_counter()
         seconds = Seconds(drafted - began, scored - drafted, ended - scored)

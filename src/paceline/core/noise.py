@@ -53,6 +53,12 @@ class Noise:
             uniforms(seeds, bases, ACCEPT, range(k)), uniforms(seeds, bases, LAST, range(k + 1))
         )
 
+    @classmethod
+    def none(cls, batch: int) -> Noise:
+        """For a round in which nothing is drawn: no numbers at all."""
+        empty = torch.empty(batch, 0, dtype=torch.float64)
+        return cls(empty, empty)
+
 
 def draw(weights: Tensor, u: Tensor) -> Tensor:
     """Tokens [R] drawn from `weights` [R, V] (>= 0, any positive sum) by inverting the cumulative

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,14 +39,14 @@ class Lookup:
 
     def _find(self, ids: Tensor, k: int) -> Tensor:
         """Up to k tokens that followed the latest earlier occurrence; empty if there is none."""
-        end = len(ids) - 1
+        tokens, end = ids.numpy(), len(ids) - 1  # NumPy: many short steps, each in a microsecond
         # A place is the index of an n-gram's last token. `hits`: the earlier places at which the
         # last i + 1 tokens are those at the end; `best`: the last `hits` that were not empty.
-        hits = best = torch.arange(end)
-        matched = 0
-        for i in range(min(self.longest, end)):
+        best = hits = np.flatnonzero(tokens[:end] == tokens[end])
+        matched = min(1, len(hits))
+        for i in range(1, min(self.longest, end)):
             hits = hits[hits >= i]
-            hits = hits[ids[hits - i] == ids[end - i]]
+            hits = hits[tokens[hits - i] == tokens[end - i]]
             if not len(hits):
                 break
             best, matched = hits, i + 1

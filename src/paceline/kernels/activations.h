@@ -10,7 +10,9 @@
 namespace paceline {
 namespace PACELINE_ISA {
 
-// 32 values to codes round(x * 127 / max|x|), scale max|x| / 127.
+// 32 values to codes round(x * 127 / max|x|), scale max|x| / 127. `round_codes(x, factor, codes,
+// shifts)` is the instruction set's own: codes round(x * factor), nearest and ties to even, and the
+// shifts of layout.h; it returns the sum of the codes.
 inline void quantise_group(const float* x, std::int8_t* codes, float* scale, float* sum,
                            std::int16_t* shifts) {
     std::uint32_t bits[GROUP], most = 0;
@@ -21,25 +23,16 @@ inline void quantise_group(const float* x, std::int8_t* codes, float* scale, flo
     }
     float top;
     std::memcpy(&top, &most, sizeof top);
-    bool finite = most < 0x7f800000u;
-    bool some = finite && top > 1e-36f;  // below that 127 / top is no number
-    float inverse = some ? 127.0f / top : 0.0f;
-    constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest, ties to even
-    std::int32_t whole[GROUP];
-    for (int i = 0; i < GROUP; ++i) {
-        float scaled = (finite ? x[i] : 0.0f) * inverse;
-        whole[i] = std::int32_t((scaled + ROUND) - ROUND);
+    if (most >= 0x7f800000u) {  // NaN or an infinity: the row's results are to be NaN
+        std::memset(codes, 0, GROUP);
+        std::memset(shifts, 0, 4 * sizeof *shifts);
+        *scale = *sum = std::numeric_limits<float>::quiet_NaN();
+        return;
     }
-    for (int i = 0; i < GROUP; ++i) codes[i] = std::int8_t(whole[i]);
-    // What codes offset by 32 add too much: of each half, inputs 4v, 4v + 1 and 4v + 2, 4v + 3.
-    std::int32_t parts[2][2] = {};
-    for (int i = 0; i < GROUP; ++i) parts[i / 16][i / 2 % 2] += whole[i];
-    for (int half = 0; half < 2; ++half)
-        for (int lane = 0; lane < 2; ++lane)
-            shifts[2 * half + lane] = std::int16_t(-32 * parts[half][lane]);
-    float s = !finite ? std::numeric_limits<float>::quiet_NaN() : some ? top / 127.0f : 0.0f;
-    *scale = s;
-    *sum = s * float(parts[0][0] + parts[0][1] + parts[1][0] + parts[1][1]);
+    const bool some = top > 1e-36f;  // below that 127 / top is no number
+    const int total = round_codes(x, some ? 127.0f / top : 0.0f, codes, shifts);
+    *scale = some ? top / 127.0f : 0.0f;
+    *sum = *scale * float(total);
 }
 
 inline void quantise(const float* x, int cols, std::uint8_t* tile, int R, int r) {

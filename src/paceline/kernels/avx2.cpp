@@ -2,8 +2,9 @@
 #define PACELINE_ISA avx2
 #define PACELINE_FMA 1
 
-#include <immintrin.h>
+#include "vectors_x86.h"
 
+// these need it
 #include "activations.h"
 #include "isa.h"
 #include "multiply.h"
@@ -11,8 +12,6 @@
 
 namespace paceline {
 namespace PACELINE_ISA {
-
-#include "vectors_x86.inl"
 
 // Sums of products of codes (0..63 or int8) with int8. `vpmaddubsw` adds pairs of products in 16
 // bits, where 2 * 127 * 128 just fits; how many such sums fit there depends on the codes.

@@ -117,8 +117,9 @@ struct Matrix {
 
 // Rows of x as codes, in tiles of up to TILE rows. A tile of R rows holds, for each group of 32
 // inputs: R x 32 int8 codes; R fp32 scales; R fp32 sums (scale * sum of the codes); R x 4 int16,
-// -32 times sums of codes (`super16` begins with them, see avx2.cpp). That is 48 bytes a row, so a
-// tile begins at 48 * groups * (its first row).
+// the shifts: -32 times the sum of each half's codes of inputs 4j and 4j + 1, and of 4j + 2 and
+// 4j + 3 (`super16` begins with them, see avx2.cpp). That is 48 bytes a row, so a tile begins at
+// 48 * groups * (its first row).
 constexpr int ROW_BYTES = 48;
 
 inline int tile_count(int rows) { return (rows + TILE - 1) / TILE; }

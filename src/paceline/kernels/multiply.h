@@ -1,5 +1,5 @@
 // Products of a block of 8 outputs with a tile of R rows. Included by each instruction set, which
-// defines a class V of vector operations (see vectors_x86.inl).
+// defines a class V of vector operations (see vectors_x86.h).
 //
 // Codes are multiplied and added as integers over a group, which is exact; then, group by group,
 //     acc = acc + (dot * scale of x) * scale of w;   acc = acc + (sum of x) * (minimum of w)

@@ -1,6 +1,27 @@
 // Plain C++ that compilers turn into what vectors they know: other processors, and the reference.
 #define PACELINE_ISA portable
 
+#include <cstdint>
+
+namespace paceline {
+namespace PACELINE_ISA {
+
+// See activations.h.
+inline int round_codes(const float* x, float factor, std::int8_t* codes, std::int16_t* shifts) {
+    constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest, ties to even
+    int sums[2][2] = {};
+    for (int i = 0; i < 32; ++i) {
+        const float scaled = x[i] * factor;
+        codes[i] = std::int8_t((scaled + ROUND) - ROUND);
+    }
+    for (int i = 0; i < 32; ++i) sums[i / 16][i / 2 % 2] += codes[i];
+    for (int i = 0; i < 4; ++i) shifts[i] = std::int16_t(-32 * sums[i / 2][i % 2]);
+    return sums[0][0] + sums[0][1] + sums[1][0] + sums[1][1];
+}
+
+}  // namespace PACELINE_ISA
+}  // namespace paceline
+
 #include "activations.h"
 #include "half.h"
 #include "isa.h"

@@ -2,8 +2,9 @@
 #define PACELINE_ISA vnni
 #define PACELINE_FMA 1
 
-#include <immintrin.h>
+#include "vectors_x86.h"
 
+// these need it
 #include "activations.h"
 #include "isa.h"
 #include "multiply.h"
@@ -11,8 +12,6 @@
 
 namespace paceline {
 namespace PACELINE_ISA {
-
-#include "vectors_x86.inl"
 
 // sum + the products of four neighbouring unsigned and signed bytes
 inline __m256i dot4(__m256i sum, __m256i w, __m256i x) {

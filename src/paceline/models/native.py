@@ -145,24 +145,42 @@ class NativeTransformer:
     ) -> None:
         """All of `tokens`, pass by pass, into those of the outputs that are there."""
         rows, count = tokens.shape
-        forward, engine = self._decoder.forward, self._engine
         step = max(1, PASS // rows)
         if count <= step:
-            tokens = tokens.contiguous()
-            forward(engine, tokens, at, cache.data, row, hidden, scores, top, limit)
+            self._pass(tokens, at, cache, row, hidden, scores, top, limit)
             return
         for i in range(0, count, step):
             piece = slice(i, i + step)
             outs = [None if t is None else t[:, piece] for t in (hidden, scores, top)]
             dense = [None if t is None else t.contiguous() for t in outs]
-            places = [p + i for p in at]
-            ids = tokens[:, piece].contiguous()
-            forward(engine, ids, places, cache.data, row, *dense, limit)
+            self._pass(tokens[:, piece], [p + i for p in at], cache, row, *dense, limit)
             for out, new in zip(outs, dense, strict=True):
-                if (
-                    out is not None and new is not None and new is not out
-                ):  # several rows: a slice has gaps
-                    out.copy_(new)
+                if out is not None and new is not None and new is not out:
+                    out.copy_(new)  # several rows: a slice has gaps
+
+    def _pass(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Cache,
+        row: int,
+        hidden: Tensor,
+        scores: Tensor | None,
+        top: Tensor | None,
+        limit: int | None,
+    ) -> None:
+        # NumPy's arrays cross over in a tenth of the time that tensors take (DLPack).
+        self._decoder.forward(
+            self._engine,
+            tokens.contiguous().numpy(),
+            at,
+            cache.data.numpy(),
+            row,
+            hidden.numpy(),
+            None if scores is None else scores.numpy(),
+            None if top is None else top.numpy(),
+            limit,
+        )
 
 
 def _layer(config: Config, weights: Weights, i: int) -> Layer:

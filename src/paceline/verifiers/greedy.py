@@ -18,6 +18,8 @@ from paceline.core.types import Draft, Verdict
 
 def accepted_prefix(passes: Tensor, lengths: Sequence[int]) -> Tensor:
     """n [B] from accept tests [B, K]: those before the first failure, within each row's draft."""
+    if not passes.shape[1]:
+        return torch.zeros(len(passes), dtype=torch.int64, device=passes.device)
     size = torch.tensor(lengths).to(passes.device, non_blocking=True)
     inside = torch.arange(passes.shape[1], device=passes.device) < size[:, None]
     return (passes & inside).to(torch.int64).cumprod(-1).sum(-1)

@@ -1,3 +1,15 @@
+// 256-bit vectors: what multiply.h and activations.h ask of an x86 processor besides Dot. Included
+// before them by each instruction set.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace paceline {
+namespace PACELINE_ISA {
+
 // A sum made now, in a register. Compilers know that integers may be added in any order and keep
 // many products waiting for it, in memory.
 inline __m256i keep(__m256i sum) {
@@ -7,7 +19,7 @@ inline __m256i keep(__m256i sum) {
     return sum;
 }
 
-// 256-bit vectors: what multiply.h asks of a V besides Dot.
+// The V of multiply.h, but for its Dots.
 struct Vectors {
     static constexpr bool UNROLL = true;
     using Int = __m256i;
@@ -68,3 +80,28 @@ struct Vectors {
         return _mm256_set1_epi64x(value);
     }
 };
+
+// See `quantise_group`.
+inline int round_codes(const float* x, float factor, std::int8_t* codes, std::int16_t* shifts) {
+    const __m256 f = _mm256_set1_ps(factor);
+    __m256i whole[4];
+    for (int i = 0; i < 4; ++i)
+        whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
+    // Packing goes by halves of vectors; the permutation puts inputs 4j .. 4j + 3 into word j.
+    const __m256i mixed = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]),
+                                             _mm256_packs_epi32(whole[2], whole[3]));
+    const __m256i all = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), all);
+    // Sums of neighbours, then of the four words of either half.
+    __m256i sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), all);
+    sums = _mm256_add_epi16(sums, _mm256_shuffle_epi32(sums, 0x4e));
+    sums = _mm256_add_epi16(sums, _mm256_shuffle_epi32(sums, 0xb1));
+    const __m256i shift = _mm256_mullo_epi16(sums, _mm256_set1_epi16(-32));
+    const __m256i total = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+    const std::int32_t parts[2] = {_mm256_extract_epi32(shift, 0), _mm256_extract_epi32(shift, 4)};
+    std::memcpy(shifts, parts, sizeof parts);
+    return _mm256_extract_epi32(total, 0) + _mm256_extract_epi32(total, 4);
+}
+
+}  // namespace PACELINE_ISA
+}  // namespace paceline
