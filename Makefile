@@ -10,7 +10,7 @@ SANITIZED := build/sanitize
 MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
-.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels perplexity clean
+.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels roofline perplexity clean
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
@@ -47,8 +47,11 @@ sanitize: $(VENV)/.dev
 bench-core: $(VENV)/.dev
 	$(RUN)/python benchmarks/core.py
 
-bench-kernels: $(VENV)/.run
+bench-kernels: $(VENV)/.bench
 	$(RUN)/python benchmarks/kernels.py
+
+roofline: $(VENV)/.run
+	$(RUN)/python benchmarks/roofline.py
 
 perplexity: $(VENV)/.run
 	$(RUN)/python benchmarks/perplexity.py
@@ -66,6 +69,11 @@ $(VENV)/.run: pyproject.toml $(KERNELS) $(VENV)/.tools
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.run
 	$(BUILD) --config-settings=build-dir=build/{wheel_tag} --editable '.[dev]'
+	touch $@
+
+# llama.cpp, to compare with: it is compiled here, which takes a quarter of an hour on two cores.
+$(VENV)/.bench: constraints.txt | $(VENV)/.run
+	$(PIP) 'llama-cpp-python'
 	touch $@
 
 clean:

@@ -21,9 +21,9 @@ from statistics import median
 from typing import Any
 
 RUNS = {
-    "qwen2.5-coder-1.5b": ("int8", "fp16"),
-    "smollm2-135m": ("int8", "fp16"),
-    "gemma-3-270m": ("int8",),
+    "qwen2.5-coder-1.5b": ("native", "int8", "fp16"),
+    "smollm2-135m": ("native", "int8", "fp16"),
+    "gemma-3-270m": ("native",),
 }
 SIZES = (1, 2, 4, 5, 8, 16)
 BEHIND = 256  # tokens in the cache when a pass is timed
@@ -207,7 +207,7 @@ def measure(name: str, dtype: str) -> dict[str, Any]:
         "reload_s": median(s for s, _ in starts),
         "peak_gb": max(gb for _, gb in starts),
     }
-    if name == "smollm2-135m" and dtype == "int8":
+    if name == "smollm2-135m" and dtype == "native":
         params = SamplingParams(max_tokens=33, min_tokens=33)
         ids = list(range(1000, 1064))
 
@@ -216,7 +216,7 @@ def measure(name: str, dtype: str) -> dict[str, Any]:
             return len(done.token_ids) / done.stats.total_s
 
         result |= transformers_plain(path, ours) or {}
-    if dtype == "int8" and (rate := llama_cpp_plain(path)):
+    if dtype == "native" and (rate := llama_cpp_plain(path)):
         result["llama_cpp_tps"] = rate
     return result
 

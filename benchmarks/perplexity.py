@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 MODELS = ("qwen2.5-coder-1.5b", "smollm2-135m")
-DTYPES = ("fp32", "fp16", "int8")
+DTYPES = ("fp32", "native", "int8", "int4", "fp16")
 WINDOW = 1024  # tokens read with one cache
 STEP = 128  # positions whose scores are held at a time
 TEXT = Path(__file__).with_name("text.md")
