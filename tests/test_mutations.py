@@ -165,7 +165,8 @@ MUTATIONS = [
              "row.accepted < row.drafted", output.counters_are_right),
     # lookup
     Mutation("lookup finds the n-gram that it looks for", lookup, "Lookup._find",
-             "tokens[:end] == tokens[end]", "tokens[: end + 1] == tokens[end]", health.lookup_copies_what_followed),
+             "tokens[:end] == tokens[end]", "tokens[: end + 1] == tokens[end]",
+             health.lookup_copies_what_followed),
 ]  # fmt: skip
 
 
