@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,8 +82,7 @@ class LLM(Generator):
     ) -> None:
         setting = _Setting(draft, k, window, verify, draft_temperature)
         if threads is not None:
-            if threads < 1:
-                raise PacelineError(f"threads must be at least 1, not {threads}")
+            check_threads(threads)
             torch.set_num_threads(threads)
         self._open = _Models(dtype, device, threads, progress, note)
         self._set(self._open(model), setting, context, progress)
@@ -238,6 +238,14 @@ def check_window(k: object) -> None:
     """Raise PacelineError unless `k` is a whole number from 0 to MAX_K."""
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 0 <= int(k) <= MAX_K:
         raise PacelineError(f"k must be a whole number from 0 to {MAX_K}, not {k!r}")
+
+
+def check_threads(threads: int) -> None:
+    """Raise PacelineError unless so many threads make sense on this machine: more than its
+    processors only wait for one another, thousands exhaust it."""
+    most = 4 * (os.cpu_count() or 1)
+    if not 1 <= threads <= most:
+        raise PacelineError(f"threads must be from 1 to {most} here, not {threads}")
 
 
 def lookup_size(value: str) -> int:

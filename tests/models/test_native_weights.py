@@ -153,3 +153,5 @@ def test_packed_bytes_outlive_whoever_gave_them(engine):
     made.fill(engine, 0, values)
     again = kernels.load().Matrix.packed("int8", 16, 64, made.data.copy())
     assert np.array_equal(rows(again), rows(made))
+    with pytest.raises(ValueError, match="cannot be filled"):
+        again.fill(engine, 0, values)

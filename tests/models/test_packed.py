@@ -178,6 +178,30 @@ def test_rows_come_back_from_the_file_as_they_went_in(tmp_path):
             same(Rows(*(reader.tensor(key, p, mapped) for p in ("codes", "scale", "bias"))), value)
 
 
+def test_two_writers_of_one_file_do_not_meet(tmp_path):
+    first, second = (PackWriter(tmp_path / "x", 100, lambda line: None) for _ in range(2))
+    for writer, value in ((first, 1), (second, 2), (first, 3)):
+        writer.add(str(value), {"data": torch.full((1000,), value)})
+    first.close(keep=True)
+    second.close(keep=False)
+    reader = PackReader.open(tmp_path / "x")
+    assert reader is not None
+    assert [*reader.keys()] == ["1", "3"]
+    assert reader.tensor("1", "data").unique().tolist() == [1]
+    assert [*tmp_path.iterdir()] == [tmp_path / "x"]
+
+
+def test_a_changed_index_is_no_index(tmp_path):
+    writer = PackWriter(tmp_path / "x", 100, lambda line: None)
+    writer.add("name", {"data": torch.zeros(9)}, rows=9)
+    writer.close(keep=True)
+    sound = (tmp_path / "x").read_bytes()
+    start = sound.index(b"name") - 2
+    for at in range(start, len(sound)):
+        (tmp_path / "x").write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+        assert PackReader.open(tmp_path / "x") is None, at
+
+
 def same(found: Rows, expected: Rows) -> None:
     for name in ("codes", "scale", "bias"):
         a, b = getattr(found, name), getattr(expected, name)

@@ -12,6 +12,7 @@ from paceline.cli.errors import Failed
 from paceline.cli.terminal import figures, print_stream, say, stdin
 from paceline.errors import PacelineError
 from paceline.models.catalog import DEFAULT
+from paceline.models.store import packed_folder
 
 if TYPE_CHECKING:
     from paceline.build import LLM
@@ -99,7 +100,10 @@ def generate(
         print_stream(first, stream, show)
         say(figures(llm, stream.completion))
     if stream.completion.finish_reason == "error":
-        raise Failed("the model's scores are not numbers (NaN): the weights or the dtype are bad")
+        raise Failed(
+            "the model's scores are not numbers (NaN): the weights are bad, or their packed copy; "
+            f"if the model's own files are sound, delete {packed_folder()}"
+        )
 
 
 def _report(llm: LLM, done: Completion) -> dict[str, Any]:

@@ -70,10 +70,14 @@ Matrix from_gguf(Engine& engine, int ggml_type, Array<const std::uint8_t, 2> raw
     return m;
 }
 
-Matrix empty(const std::string& kind, int rows, int cols) {
+void check_shape(int rows, int cols) {
     check(rows > 0 && rows <= std::numeric_limits<int>::max() - LANES && cols > 0 &&
               cols <= std::numeric_limits<int>::max() - SUPER,
           "a matrix cannot be " + std::to_string(rows) + " x " + std::to_string(cols));
+}
+
+Matrix empty(const std::string& kind, int rows, int cols) {
+    check_shape(rows, cols);
     for (int i = 0; i < FLOAT_KINDS; ++i) {
         if (kind == NAMES[i].first) return Matrix(NAMES[i].second, rows, cols);
     }
@@ -84,6 +88,7 @@ Matrix packed(const std::string& kind, int rows, int cols, Array<const std::uint
     const auto* found = std::find_if(std::begin(NAMES), std::end(NAMES),
                                      [&](const auto& name) { return kind == name.first; });
     check(found != std::end(NAMES), "unknown kind '" + kind + "'");
+    check_shape(rows, cols);
     // The array's own memory, which nobody writes to; its owner may only go with the GIL held.
     auto* bytes = const_cast<std::uint8_t*>(data.data());
     const std::size_t size = data.shape(0);
@@ -100,6 +105,7 @@ const std::pair<const char*, Kind>& named(const Matrix& m) {
 }
 
 void fill(Matrix& m, Engine& engine, int first_row, Array<const float, 2> values) {
+    check(!m.data.borrowed(), "a packed matrix cannot be filled: its bytes are another's");
     check(&named(m) < NAMES + FLOAT_KINDS,
           std::string("a matrix of kind ") + named(m).first + " cannot be filled with floats");
     check(values.shape(1) == std::size_t(m.cols), "values has " + text(values.shape(1)) +

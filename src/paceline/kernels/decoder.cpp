@@ -66,7 +66,7 @@ std::size_t Decoder::bytes() const {
 }
 
 void Decoder::check(const Call& call) const {
-    if (call.row < 0 || call.row + call.rows > call.batch)
+    if (call.row < 0 || call.row > call.batch - call.rows)
         throw std::invalid_argument("rows " + std::to_string(call.row) + ".." +
                                     std::to_string(call.row + call.rows) +
                                     " do not fit a cache of " + std::to_string(call.batch));

@@ -89,7 +89,7 @@ private:
     Linear head_;
     Rope ropes_[2];
 
-    std::mutex busy_;
+    Mutex busy_;
     Rows x_;                          // the residual stream
     Rows y_;                          // what a product gives
     Input normed_, heads_, ffn_;      // what the products read

@@ -90,13 +90,15 @@ public:
     explicit Buffer(std::size_t bytes);  // throws std::bad_alloc
     // Memory that is somewhere already, as long as its owner lives: in a file, say.
     Buffer(std::shared_ptr<std::uint8_t> data, std::size_t bytes)
-        : data_(std::move(data)), size_(bytes) {}
+        : data_(std::move(data)), size_(bytes), borrowed_(true) {}
     std::uint8_t* data() const { return data_.get(); }
     std::size_t size() const { return size_; }
+    bool borrowed() const { return borrowed_; }  // another's, not to be written to
 
 private:
     std::shared_ptr<std::uint8_t> data_;
     std::size_t size_ = 0;
+    bool borrowed_ = false;
 };
 
 // A weight [rows, cols]: blocks of 8 rows, each `units` units long. Rows and columns that fill the

@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include <new>
+
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
@@ -42,17 +44,32 @@ long this_process() {
 
 }  // namespace
 
+void Mutex::lock() {
+    const long here = this_process();
+    if (long before = process_.load(); before != here) {
+        if (before != 0 && process_.compare_exchange_strong(before, here)) new (&mutex_) std::mutex;
+        process_ = here;
+    }
+    mutex_.lock();
+}
+
 Pool::Pool(int size) : size_(size) {}
 
 Pool::~Pool() {
-    if (!threads_ || process_ != this_process()) {
+    if (process_ == this_process())
+        stop();
+    else
         (void)threads_.release();  // after a fork these are another process's threads
-        return;
-    }
+}
+
+void Pool::stop() {
+    if (!threads_) return;
     closing_ = true;
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
     for (auto& thread : *threads_) thread.join();
+    threads_.reset();
+    closing_ = false;
 }
 
 void Pool::start() {
@@ -62,8 +79,13 @@ void Pool::start() {
     phase_ = 0;
     for (auto& counter : next_) counter.value = 0;
     threads_ = std::make_unique<std::vector<std::thread>>();
-    unsigned seen = generation_.load();
-    for (int i = 1; i < size_; ++i) threads_->emplace_back([this, i, seen] { work(i, seen); });
+    const unsigned seen = generation_.load();
+    try {
+        for (int i = 1; i < size_; ++i) threads_->emplace_back([this, i, seen] { work(i, seen); });
+    } catch (...) {
+        stop();
+        throw;
+    }
 }
 
 void Pool::run(const std::function<void(Team&)>& job) {

@@ -10,6 +10,18 @@
 
 namespace paceline {
 
+// A mutex that a fork leaves free in the child, whoever held it in the parent: its owner is not there
+// to give it back.
+class Mutex {
+public:
+    void lock();
+    void unlock() { mutex_.unlock(); }
+
+private:
+    std::mutex mutex_;
+    std::atomic<long> process_{0};
+};
+
 // `size` threads, the caller's among them. One job runs at a time; a second caller waits its turn.
 class Pool {
 public:
@@ -51,6 +63,7 @@ public:
 
     int size() const { return size_; }
     // Runs job(team) on every thread; returns when all have returned. The job must not throw.
+    // Throws std::system_error where the system has no such number of threads.
     void run(const std::function<void(Team&)>& job);
 
 private:
@@ -58,11 +71,12 @@ private:
         std::atomic<int> value{0};
     };
     void start();
+    void stop();
     void work(int index, unsigned seen);
 
     int size_;
     long process_ = 0;  // threads do not survive a fork: they are started again in the child
-    std::mutex running_;
+    Mutex running_;
     std::unique_ptr<std::vector<std::thread>> threads_;
     const std::function<void(Team&)>* job_ = nullptr;
     alignas(64) std::atomic<unsigned> generation_{0};

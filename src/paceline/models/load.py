@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from paceline.models.native import NativeTransformer
 from paceline.models.native_weights import NativeWeights
 from paceline.models.packed import PackedWeights
 from paceline.models.progress import Note, Progress
-from paceline.models.store import cache_home
+from paceline.models.store import packed_folder
 from paceline.models.transformer import Transformer
 from paceline.models.weights import HfCheckpoint
 
@@ -66,7 +65,7 @@ def load(
     choice = pick_dtype(dtype, where, checkpoint)
     if note and dtype == "auto":
         note(f"dtype {choice.dtype}: {choice.why}")
-    folder = Path(cache_dir) if cache_dir else _packed_folder()
+    folder = Path(cache_dir) if cache_dir else packed_folder()
     if where.type == "cpu" and choice.dtype in native_weights.FORMATS and kernels.available():
         engine = engine or kernels.load().Engine(kernels.default_threads())
         with NativeWeights(checkpoint, choice.dtype, engine, folder, progress, note) as made:
@@ -141,7 +140,3 @@ def _checkpoint(path: Path) -> Checkpoint | None:
         if isinstance(error, PacelineError):
             return None
     return HfCheckpoint(path)
-
-
-def _packed_folder() -> Path:
-    return Path(os.environ.get("PACELINE_PACKED") or cache_home() / "packed")

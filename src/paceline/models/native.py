@@ -145,7 +145,7 @@ class NativeTransformer:
     ) -> None:
         """All of `tokens`, pass by pass, into those of the outputs that are there."""
         rows, count = tokens.shape
-        step = max(1, PASS // rows)
+        step = max(1, PASS // max(1, rows))
         if count <= step:
             self._pass(tokens, at, cache, row, hidden, scores, top, limit)
             return

@@ -11,12 +11,14 @@ import contextlib
 import json
 import math
 import os
+import secrets
 import shutil
 import struct
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -24,8 +26,8 @@ from torch import Tensor
 from paceline.errors import PacelineError
 from paceline.models.progress import Note, megabytes
 
-_MAGIC = b"PACELIN1"
-_TAIL = struct.Struct("<Q8s")  # the index's length, then the magic
+_MAGIC = b"PACELIN2"
+_TAIL = struct.Struct("<QI8s")  # the index's length and its CRC-32, then the magic
 _ALIGN = 64
 _STALE = 3600  # seconds after which a temporary file has no owner any more
 
@@ -38,11 +40,13 @@ class PackWriter:
 
     def __init__(self, path: Path, total: int, note: Note) -> None:
         self._path = path
-        self._temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+        self._temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
         self._note = note
         self._index: dict[str, dict[str, Any]] = {}
         self._file: Any = None
         try:
+            if path.parent.exists() and not path.parent.is_dir():
+                raise OSError("it is not a folder")
             path.parent.mkdir(parents=True, exist_ok=True)
             _sweep(path.parent)
             free = shutil.disk_usage(path.parent).free
@@ -76,7 +80,7 @@ class PackWriter:
         try:
             if keep:
                 index = json.dumps(self._index).encode()
-                self._file.write(index + _TAIL.pack(len(index), _MAGIC))
+                self._file.write(index + _TAIL.pack(len(index), crc32(index), _MAGIC))
             self._file.close()
             if keep:
                 os.replace(self._temporary, self._path)
@@ -110,11 +114,12 @@ class PackReader:
             with path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(size - _TAIL.size)
-                length, magic = _TAIL.unpack(file.read())
+                length, check, magic = _TAIL.unpack(file.read())
                 if magic != _MAGIC:
                     return None
                 file.seek(size - _TAIL.size - length)
-                return PackReader(path, json.loads(file.read(length)))
+                index = file.read(length)
+                return PackReader(path, json.loads(index)) if crc32(index) == check else None
         except (OSError, ValueError, struct.error):
             return None
 

@@ -89,3 +89,8 @@ def verified(path: Path, entry: Entry, progress: Progress, note: Note) -> bool:
             return True
     note(f"{path} is not the file that the catalog names; it will be replaced")
     return False
+
+
+def packed_folder() -> Path:
+    """Where packed weights are kept: $PACELINE_PACKED, else in Paceline's cache folder."""
+    return Path(os.environ.get("PACELINE_PACKED") or cache_home() / "packed")
