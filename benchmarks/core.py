@@ -172,22 +172,27 @@ def peak_gb() -> float:
 
 
 def first_token(name: str, dtype: str) -> None:
-    """What `reload_s` times: start, load, one token. Prints the peak memory."""
+    """What `timed_start` times: start, load, one token. Prints that and the peak memory."""
     from paceline import LLM, SamplingParams
 
     llm = LLM(name, dtype=dtype)
     next(llm.stream("Hello", SamplingParams(max_tokens=16)))
-    print(json.dumps({"peak_gb": peak_gb()}))
+    print(json.dumps({"peak_gb": peak_gb()}), flush=True)
 
 
 def timed_start(name: str, dtype: str, packed: str) -> tuple[float, float]:
-    """Seconds from start of a process to its first token, and its peak memory."""
+    """Seconds from start of a process to its first token, and its peak memory then."""
     began = time.perf_counter()
-    out = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, str(HERE), "--first-token", name, dtype],
-        env={**os.environ, "PACELINE_PACKED": packed}, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return time.perf_counter() - began, json.loads(out.stdout.splitlines()[-1])["peak_gb"]
+        env={**os.environ, "PACELINE_PACKED": packed}, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        taken = time.perf_counter() - began
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return taken, json.loads(line)["peak_gb"]
 
 
 def measure(name: str, dtype: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from paceline.models.rope import Rope, frequencies
 if TYPE_CHECKING:
     from paceline.kernels._native import Engine, Layer, Linear, Matrix
 
-PASS = 128
+PASS = 64
 """Positions (over all rows) that one pass reads at most: bounds memory on a long prompt, and how
 long an interrupt has to wait."""
 
