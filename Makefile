@@ -48,7 +48,7 @@ bench-core: $(VENV)/.dev
 	$(RUN)/python benchmarks/core.py
 
 bench-kernels: $(VENV)/.bench
-	$(RUN)/python benchmarks/kernels.py
+	$(RUN)/python benchmarks/kernels.py --readme README.md
 
 roofline: $(VENV)/.run
 	$(RUN)/python benchmarks/roofline.py

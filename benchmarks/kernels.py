@@ -29,6 +29,7 @@ MODELS = ("qwen2.5-coder-1.5b", "smollm2-135m")
 SIZES = (1, 2, 5, 8)
 PLAIN = 64  # tokens of one plain answer
 LOOKUPS = (10, 2)  # tokens that llama.cpp's prompt lookup drafts: its default, and fewer
+MARKS = ("<!-- bench-kernels -->", "<!-- /bench-kernels -->")
 HERE = Path(__file__)
 
 
@@ -159,6 +160,28 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     return passes(ours, theirs, repeats) | answers(ours, theirs, repeats) | {"ready_s": ready_s}
 
 
+def rows(m: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """One model's figures: what, Paceline's, llama.cpp's, the ratio."""
+    lines = []
+    for n in SIZES:
+        t, other = m["t1_ms"] * m["r"][str(n)], m["llamacpp_t1_ms"] * m["llamacpp_r"][str(n)]
+        lines.append((f"T({n}), ms", f"{t:.1f}", f"{other:.1f}", f"{t / other:.2f}"))
+    for n in (5, 8):
+        share = m[f"t{n}_vs_llamacpp_t1"]
+        lines.append((f"T({n}) / llama.cpp's T(1)", "", "", f"{share:.2f}"))
+    for n in SIZES[1:]:
+        lines.append((f"r({n})", f"{m['r'][str(n)]:.2f}", f"{m['llamacpp_r'][str(n)]:.2f}", ""))
+    for key, title in (("prefill", f"prefill of {PREFILL}"), ("plain", "plain")):
+        ours, theirs = m[f"{key}_tps"], m[f"llamacpp_{key}_tps"]
+        share = m[f"{key}_vs_llamacpp"]
+        lines.append((f"{title}, tokens/s", f"{ours:.1f}", f"{theirs:.1f}", f"{share:.2f}"))
+    best, share = m["llamacpp_best"], m["edit_vs_llamacpp_best"]
+    theirs = f"{m['llamacpp_edit_tps'][best]:.1f} ({best})"
+    lines.append(("edit, tokens/s", f"{m['edit_tps']:.1f}", theirs, f"{share:.2f}"))
+    lines.append(("start to first token, s", f"{m['ready_s']:.1f}", "", ""))
+    return lines
+
+
 def table(name: str, m: dict[str, Any]) -> None:
     """Print one model's figures."""
     from rich.console import Console
@@ -167,32 +190,30 @@ def table(name: str, m: dict[str, Any]) -> None:
     shown = Table("", "Paceline", "llama.cpp", "ratio", title=f"{name}, {THREADS} threads")
     for column in shown.columns[1:]:
         column.justify = "right"
-    for n in SIZES:
-        t, other = m["t1_ms"] * m["r"][str(n)], m["llamacpp_t1_ms"] * m["llamacpp_r"][str(n)]
-        shown.add_row(f"T({n}) ms", f"{t:.1f}", f"{other:.1f}", f"{t / other:.2f}")
-    for n in (5, 8):
-        shown.add_row(f"T({n}) / llama.cpp's T(1)", "", "", f"{m[f't{n}_vs_llamacpp_t1']:.2f}")
-    for n in SIZES[1:]:
-        shown.add_row(f"r({n})", f"{m['r'][str(n)]:.2f}", f"{m['llamacpp_r'][str(n)]:.2f}", "")
-    for key, title in (
-        ("prefill", f"prefill of {PREFILL}, tokens/s"),
-        ("plain", "plain, tokens/s"),
-    ):
-        values = (m[f"{key}_tps"], m[f"llamacpp_{key}_tps"], m[f"{key}_vs_llamacpp"])
-        shown.add_row(title, f"{values[0]:.1f}", f"{values[1]:.1f}", f"{values[2]:.2f}")
-    best = m["llamacpp_best"]
-    theirs = f"{m['llamacpp_edit_tps'][best]:.1f} ({best})"
-    shown.add_row(
-        "edit, tokens/s", f"{m['edit_tps']:.1f}", theirs, f"{m['edit_vs_llamacpp_best']:.2f}"
-    )
-    shown.add_row("start to first token, s", f"{m['ready_s']:.1f}", "", "")
+    for row in rows(m):
+        shown.add_row(*row)
     Console().print(shown)
+
+
+def rewrite(readme: Path, models: dict[str, dict[str, Any]]) -> None:
+    """Put the figures between README's two marks."""
+    names = [f"{name}, {side}" for name in models for side in ("Paceline", "llama.cpp", "ratio")]
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for each in zip(*(rows(m) for m in models.values()), strict=True):
+        cells = [cell for row in each for cell in row[1:]]
+        lines.append(f"| {each[0][0]} | " + " | ".join(cells) + " |")
+    text = readme.read_text(encoding="utf-8")
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    body = "\n".join(["", *lines, ""])
+    readme.write_text(before + MARKS[0] + body + MARKS[1] + after, encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--repeats", type=int, default=7, help="turns of either side (at least 5)")
+    parser.add_argument("--readme", type=Path, help="whose table to replace with the figures")
     parser.add_argument("--one", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -210,6 +231,8 @@ def main() -> None:
         )  # fmt: skip
         models[name] = json.loads(out.stdout.splitlines()[-1])
         table(name, models[name])
+    if options.readme:
+        rewrite(options.readme, models)
     print(json.dumps(models))
     return None
 

@@ -109,10 +109,10 @@ class NativeTransformer:
         Raises ValueError for positions that do not fit the cache, IndexError for a token that the
         vocabulary does not have.
         """
-        hidden = self._hidden(tokens)
         scores = torch.empty(*tokens.shape, self.vocab_size) if logits else None
-        self._read(tokens, at, cache, row, hidden, scores, None, None)
-        return Output(scores, hidden)
+        out = Output(scores, self._hidden(tokens))
+        self._read(tokens, at, cache, row, out)
+        return out
 
     def best(
         self,
@@ -124,10 +124,10 @@ class NativeTransformer:
         limit: int | None = None,
     ) -> Output:
         """See `paceline.core.protocols.Ranks`. The logits are never written down."""
-        hidden = self._hidden(tokens)
         top = torch.empty(*tokens.shape, dtype=torch.int64)
-        self._read(tokens, at, cache, row, hidden, None, top, limit)
-        return Output(None, hidden, top)
+        out = Output(None, self._hidden(tokens), top)
+        self._read(tokens, at, cache, row, out, limit)
+        return out
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         return torch.empty(*tokens.shape, self._dim)
@@ -138,49 +138,39 @@ class NativeTransformer:
         at: Sequence[int],
         cache: Cache,
         row: int,
-        hidden: Tensor,
-        scores: Tensor | None,
-        top: Tensor | None,
-        limit: int | None,
+        out: Output,
+        limit: int | None = None,
     ) -> None:
-        """All of `tokens`, pass by pass, into those of the outputs that are there."""
+        """All of `tokens`, pass by pass, into those tensors of `out` that are there."""
         rows, count = tokens.shape
         step = max(1, PASS // max(1, rows))
-        if count <= step:
-            self._pass(tokens, at, cache, row, hidden, scores, top, limit)
+        if count > step:
+            for i in range(0, count, step):
+                wholes = [None if t is None else t[:, i : i + step] for t in _tensors(out)]
+                parts = [None if t is None else t.contiguous() for t in wholes]
+                places = [p + i for p in at]
+                self._read(tokens[:, i : i + step], places, cache, row, Output(*parts), limit)
+                for whole, part in zip(wholes, parts, strict=True):
+                    if whole is not None and part is not None and part is not whole:
+                        whole.copy_(part)  # several rows: a slice has gaps
             return
-        for i in range(0, count, step):
-            piece = slice(i, i + step)
-            outs = [None if t is None else t[:, piece] for t in (hidden, scores, top)]
-            dense = [None if t is None else t.contiguous() for t in outs]
-            self._pass(tokens[:, piece], [p + i for p in at], cache, row, *dense, limit)
-            for out, new in zip(outs, dense, strict=True):
-                if out is not None and new is not None and new is not out:
-                    out.copy_(new)  # several rows: a slice has gaps
-
-    def _pass(
-        self,
-        tokens: Tensor,
-        at: Sequence[int],
-        cache: Cache,
-        row: int,
-        hidden: Tensor,
-        scores: Tensor | None,
-        top: Tensor | None,
-        limit: int | None,
-    ) -> None:
         # NumPy's arrays cross over in a tenth of the time that tensors take (DLPack).
+        scores, hidden, top = (None if t is None else t.numpy() for t in _tensors(out))
         self._decoder.forward(
             self._engine,
             tokens.contiguous().numpy(),
             at,
             cache.data.numpy(),
             row,
-            hidden.numpy(),
-            None if scores is None else scores.numpy(),
-            None if top is None else top.numpy(),
+            hidden,
+            scores,
+            top,
             limit,
         )
+
+
+def _tensors(out: Output) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    return out.logits, out.hidden, out.top
 
 
 def _layer(config: Config, weights: Weights, i: int) -> Layer:
