@@ -72,6 +72,12 @@ def test_other_formats_round_the_file_s_values(kind, dtype, engine, tmp_path):
     assert bool(((found.view_as(groups) - groups).abs() <= step * 1.01).all())
 
 
+def test_int4_keeps_the_embedding_in_int8(engine, tmp_path):
+    weights = NativeWeights(GgufCheckpoint(write(tmp_path / "m.gguf")), "int4", engine)
+    names = ("model.embed_tokens.weight", DOWN)
+    assert [weights.matrix(name).kind for name in names] == ["int8", "int4"]
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "int8", "int4"])
 def test_a_folder_s_logits_are_fp32_s_but_for_rounding(dtype, tmp_path):
     families.save("qwen2", tmp_path)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _BYTES = {"int4": 0.625, "int8": 1.0625, "fp16": 2.0}
 FORMATS = ("native", *_BYTES)
 """The weight formats of the native kernels. "native": what the file holds."""
+_TABLES = ("model.embed_tokens.weight", "lm_head.weight")
 LAYOUT = 1  # goes up when the same checkpoint and format would give other bytes
 
 
@@ -35,8 +36,9 @@ class NativeWeights:
 
     "native" keeps every value of a GGUF file's quantised and fp16 matrices; those in fp32 or bf16
     become fp16. The other formats round: int4 and int8 by groups of 32 with a searched scale, fp16
-    to the nearest. Work is done on `engine`. What cannot be written is said once, to `note`. A
-    context manager: the file appears, whole, after a block that raised nothing.
+    to the nearest. In int4 the embedding and the output layer are int8: 4 bits there cost more than
+    4 bits everywhere else. Work is done on `engine`. What cannot be written is said once, to
+    `note`. A context manager: the file appears, whole, after a block that raised nothing.
     """
 
     def __init__(
@@ -102,19 +104,21 @@ class NativeWeights:
     def _made(self, name: str) -> Matrix:
         """The matrix out of the checkpoint."""
         if not isinstance(self._checkpoint, gguf.GgufCheckpoint):
-            return self._encoded(self._checkpoint.tensor(name), None)
+            return self._encoded(name, self._checkpoint.tensor(name), None)
         source = self._checkpoint.matrix(name)
         own = None
         if source.native:
             raw, cols, order = source.raw, source.shape[1], source.order
             from_gguf = kernels.load().Matrix.from_gguf
             own = from_gguf(self._engine, source.ggml_type, raw, cols, order)
-        return own if own and self._dtype == "native" else self._encoded(source, own)
+        return own if own and self._dtype == "native" else self._encoded(name, source, own)
 
-    def _encoded(self, source: gguf.Matrix | Tensor, own: Matrix | None) -> Matrix:
+    def _encoded(self, name: str, source: gguf.Matrix | Tensor, own: Matrix | None) -> Matrix:
         """`source` in the format asked for, some rows at a time; through `own`, its exact twin,
         where there is one (it dequantises faster)."""
         kind = "fp16" if self._dtype == "native" else self._dtype
+        if kind == "int4" and name in _TABLES:
+            kind = "int8"
         rows, cols = source.shape
         made = kernels.load().Matrix.empty(kind, rows, cols)
         for part in blocks((rows, cols), multiple_of=8):
