@@ -36,8 +36,8 @@ class NativeWeights:
 
     "native" keeps every value of a GGUF file's quantised and fp16 matrices; those in fp32 or bf16
     become fp16. The other formats round: int4 and int8 by groups of 32 with a searched scale, fp16
-    to the nearest. In int4 the embedding and the output layer are int8: 4 bits there cost as much as
-    4 bits everywhere else. Work is done on `engine`. What cannot be written is said once, to
+    to the nearest. In int4 the embedding and the output layer are int8: 4 bits there cost as much
+    as 4 bits everywhere else. Work is done on `engine`. What cannot be written is said once, to
     `note`. A context manager: the file appears, whole, after a block that raised nothing.
     """
 
