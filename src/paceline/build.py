@@ -22,7 +22,7 @@ from paceline.drafters.none import NoDraft
 from paceline.errors import PacelineError, unknown
 from paceline.models.catalog import DEFAULT
 from paceline.models.gguf import GgufCheckpoint
-from paceline.models.load import load
+from paceline.models.load import load, uncollected
 from paceline.models.native import NativeTransformer
 from paceline.models.pull import resolve
 from paceline.text.llm import Generator, MakesDrafter, Parts
@@ -139,21 +139,25 @@ class _Models:
 
     def __call__(self, name: str) -> Loaded:
         if name not in self._loaded:
-            dtype, device, progress, note = self._how
-            tokenizer = self.tokenizer(name)  # first: what it refuses is refused in no time
-            model, picked = load(
-                self._source(name),
-                dtype=dtype,
-                device=device,
-                progress=progress,
-                note=note,
-                engine=self._engine,
-            )
-            self._loaded[name] = Loaded(name, model, tokenizer, picked)
-            self._sources.pop(name)
-            if all(isinstance(each.model, NativeTransformer) for each in self._loaded.values()):
-                torch.set_num_threads(1)  # torch's threads would spin against the engine's
+            with uncollected():
+                self._load(name)
         return self._loaded[name]
+
+    def _load(self, name: str) -> None:
+        dtype, device, progress, note = self._how
+        tokenizer = self.tokenizer(name)  # first: what it refuses is refused in no time
+        model, picked = load(
+            self._source(name),
+            dtype=dtype,
+            device=device,
+            progress=progress,
+            note=note,
+            engine=self._engine,
+        )
+        self._loaded[name] = Loaded(name, model, tokenizer, picked)
+        self._sources.pop(name)
+        if all(isinstance(each.model, NativeTransformer) for each in self._loaded.values()):
+            torch.set_num_threads(1)  # torch's threads would spin against the engine's
 
     def tokenizer(self, name: str) -> Tokenizer:
         """The tokenizer of a model, without its weights."""

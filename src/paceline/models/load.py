@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +127,19 @@ def pick_device(requested: str) -> torch.device:
         if int(index or 0) >= count:
             raise PacelineError(f"device {requested!r} is not there ({count} GPUs); use cpu")
     return torch.device(requested)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection. Loading makes some hundred thousand objects that stay; to look for
+    garbage among those and all of torch's takes a tenth of a second each time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _checkpoint(path: Path) -> Checkpoint | None:
