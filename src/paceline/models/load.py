@@ -131,8 +131,8 @@ def pick_device(requested: str) -> torch.device:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection. Loading makes some hundred thousand objects that stay; to look for
-    garbage among those and all of torch's takes a tenth of a second each time."""
+    """Without garbage collection. Loading makes some hundred thousand objects that stay; to look
+    for garbage among those and all of torch's takes a tenth of a second each time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
