@@ -10,7 +10,8 @@ SANITIZED := build/sanitize
 MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
-.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels roofline perplexity clean
+.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels bench-drafters roofline \
+	perplexity clean
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
@@ -49,6 +50,9 @@ bench-core: $(VENV)/.dev
 
 bench-kernels: $(VENV)/.bench
 	$(RUN)/python benchmarks/kernels.py --readme README.md
+
+bench-drafters: $(VENV)/.run
+	$(RUN)/python benchmarks/drafters.py --readme README.md
 
 roofline: $(VENV)/.run
 	$(RUN)/python benchmarks/roofline.py

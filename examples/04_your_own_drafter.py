@@ -30,6 +30,6 @@ class AfterNewline:
         return Draft(torch.tensor(tokens, dtype=torch.int64), [len(row) for row in rows])
 
 
-own = Parts(llm.model, llm.tokenizer, lambda b, n: AfterNewline(), Rejection(), Fixed(4))
+own = Parts(llm.model, llm.tokenizer, lambda b, n, target: AfterNewline(), Rejection(), Fixed(4))
 out = Generator(own).generate("List ten fruits, one per line.", SamplingParams(max_tokens=96))
 print(out.text, out.stats.accepted, "of", out.stats.drafted, "drafted tokens accepted")

@@ -16,9 +16,9 @@ from functools import partial
 
 import pytest
 
-from checks import health, laws, output, randomness
-from paceline.core import cached, noise, sequences, stats, target
-from paceline.drafters import first_of, lookup, model
+from checks import heads, health, laws, output, randomness
+from paceline.core import cached, follower, noise, sequences, stats, target
+from paceline.drafters import first_of, lookup, sampling
 from paceline.verifiers import greedy, rejection
 
 
@@ -129,13 +129,13 @@ MUTATIONS = [
              "min(at, self.seen(seqs, b))", "at",
              health.draft_cache_is_true),
     # the drafter's distribution
-    Mutation("q of another temperature than the draw", model, "ModelDrafter._sample",
+    Mutation("q of another temperature than the draw", sampling, "Chain._sample",
              "draw(q, ", "draw(q**2, ", LOOP),
-    Mutation("greedy drafts scored by their softmax", model, "ModelDrafter._temperature",
-             "if self.temperature is None", "if not self.temperature", LOOP),
+    Mutation("greedy drafts scored by their softmax", sampling, "Chain._heat",
+             "if self._temperature is None", "if not self._temperature", LOOP),
     Mutation("drafts at the target's noise", sequences, "Sequences.draft_noise",
              "DRAFT, range(k)", "1, range(k)", randomness.purposes_are_independent),
-    Mutation("a broken draft model's token has a q of zero", model, "ModelDrafter._sample",
+    Mutation("a broken draft model's token has a q of zero", sampling, "Chain._sample",
              "point[:, 0] = 1", "point[:, 1] = 1", laws.broken_drafts_leave_p_as_it_is),
     Mutation("a merged draft forgets that lookup's q is a point mass", first_of, "_dense",
              "one_hot(tokens, vocabulary).float()",
@@ -163,6 +163,23 @@ MUTATIONS = [
     Mutation("a draft that was cut off counts as refused", stats, "Stats.add",
              "len(row.tokens) > row.accepted and row.accepted < row.drafted",
              "row.accepted < row.drafted", output.counters_are_right),
+    # heads
+    Mutation("a head trusts entries of other tokens", follower, "Follower.seen",
+             "bool(same.all())", "True", heads.features_are_the_committed_ones),
+    Mutation("a head keeps the entry that reads the first other token", follower, "Follower.seen",
+             "same.to(torch.int8).argmin()) - 1", "same.to(torch.int8).argmin())",
+             heads.features_are_the_committed_ones),
+    Mutation("a head's own states pass for the target's", follower, "Follower.extend",
+             "self._states = states[:, 0]",
+             "self.filled = [n + behind for n in seqs.lengths]; self._states = states[:, 0]",
+             heads.features_are_the_committed_ones),
+    Mutation("a head's drafted tokens one place on", follower, "Follower.extend",
+             "n - 1 + behind", "n + behind", heads.features_are_the_committed_ones),
+    Mutation("a head reads the token beside its features", follower, "Follower._read",
+             "seqs.tokens[b, s + 1 :]", "seqs.tokens[b, s:]",
+             heads.features_are_the_committed_ones),
+    Mutation("a token is dropped after it was drawn", sampling, "Chain.propose",
+             "min(n, j) if no", "min(n, max(0, j - 1)) if no", heads.doubt_ends_a_draft_fairly),
     # lookup
     Mutation("lookup finds the n-gram that it looks for", lookup, "Lookup._find",
              "tokens[:end] == tokens[end]", "tokens[: end + 1] == tokens[end]",

@@ -66,7 +66,19 @@ BAD = [
     (("generate", "x", "-m", "{tiny}", "--logit-bias", "a:b"), "--logit-bias"),
     (("generate", "x", "-m", "{tiny}", "--draft", "lookpu"), "did you mean 'lookup'"),
     (("generate", "x", "-m", "{tiny}", "--draft", "lookup:0"), "1 to 64"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "lookup:5-3"), "1 to 64"),
     (("generate", "x", "-m", "{tiny}", "--draft", "model:"), "model:NAME"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "self:int3"), "self:int4"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "self:skip=x"), "self:skip=N"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "self:skip=99"), "self:skip=99"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "self:skip=auto"), "paceline distill skip"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "suffix:0"), "1 to 64"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "head:"), "head:DIR_OR_ID"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "head:nowhere"), "no such head"),
+    (("generate", "x", "-m", "{tiny}", "--suffix-corpus", "f"), "--draft suffix"),
+    (("distill", "head", "-m", "{tiny}"), "--prompts"),
+    (("distill", "head", "-m", "{tiny}", "--prompts", "nowhere.jsonl"), "nowhere.jsonl"),
+    (("distill", "head", "-m", "{tiny}", "--kind", "medusa"), "jump"),
     (("generate", "x", "-m", "{tiny}", "--verify", "rejectoin"), "did you mean 'rejection'"),
     (("generate", "x", "-m", "{tiny}", "--dtype", "int9"), "int8"),
     (("generate", "x", "-m", "{tiny}", "--device", "gpu"), "gpu"),
@@ -98,11 +110,14 @@ def test_bytes_that_are_not_utf8(paceline, tiny):
     assert "UTF-8" in only_line(done.stderr)
 
 
-def test_a_draft_model_of_another_vocabulary_is_refused_by_the_first_id(paceline, tiny, tmp_path):
+def test_a_draft_model_of_another_vocabulary_is_translated(paceline, tiny, tmp_path):
     other = write_llama(tmp_path / "other", swap=(40, 41))
-    done = paceline("generate", "x", "-m", tiny, "--draft", f"model:{other}")
-    assert done.returncode == 2
-    assert "token 40" in only_line(done.stderr)
+    common = ("generate", "x", "-m", tiny, "--json", "-n", "40")
+    done = paceline(*common, "--draft", f"model:{other}")
+    assert done.returncode == 0, done.stderr.decode()
+    assert "shared tokens" in done.stderr.decode()
+    plain = paceline(*common, "--draft", "none")
+    assert json.loads(done.stdout)["token_ids"] == json.loads(plain.stdout)["token_ids"]
 
 
 def test_a_padded_head_is_no_other_vocabulary(paceline, tiny, tmp_path):

@@ -5,39 +5,65 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fake_heads import HashHead, TappedLM
 from fakes import HashLM, Scripted, liars, model_drafter, sequences
+from paceline import kernels
 from paceline.core.cached import CachedModel
 from paceline.core.params import SamplingParams
 from paceline.core.sequences import Sequences
+from paceline.core.shared import Shared
 from paceline.core.types import Draft
 from paceline.drafters.first_of import FirstOf
+from paceline.drafters.head import HeadDrafter
 from paceline.drafters.lookup import Lookup
 from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
+from paceline.drafters.suffix import Suffix
+from tiny_jumps import jump_drafter
+from translated import as_built, pieces
 
 VOCAB = 7
+VOCABULARIES = (
+    pieces("a", "b", "ab", "c", "d", "cd", "e"),
+    pieces("b", "a", "bc", "c", "d", "e", "x"),
+)
 
 
 def model() -> HashLM:
     return HashLM(VOCAB, seed=3)
 
 
+def head(seqs: Sequences, confidence: float) -> HeadDrafter:
+    target = CachedModel(TappedLM(VOCAB, seed=3), seqs.batch, 256)
+    return HeadDrafter(target, HashHead([5, 0, 1, 4], confidence=confidence))
+
+
 DRAFTERS = {
     "none": lambda seqs: NoDraft(),
     "lookup": lambda seqs: Lookup(3),
     "lookup, single tokens": lambda seqs: Lookup(1),
+    "suffix": lambda seqs: Suffix(),
     "model": model_drafter(model()),
     "model at 0": model_drafter(model(), 0.0),
     "model at 1": model_drafter(model(), 1.0),
     "model, narrower": model_drafter(model(), vocab=5),
+    "model over the target's cache": lambda seqs: ModelDrafter(
+        Shared(CachedModel(HashLM(VOCAB, seed=4), seqs.batch, 256), model())
+    ),
     "first of": lambda seqs: FirstOf(
         Lookup(3), ModelDrafter(CachedModel(model(), seqs.batch, 256))
     ),
     "first of models": lambda seqs: FirstOf(
         Scripted(lambda ids, k: [1] * k if len(ids) % 2 else []), model_drafter(model())(seqs)
     ),
+    "head": lambda seqs: head(seqs, 0.0),
+    "head that may stop": lambda seqs: head(seqs, 0.5),
+    "other vocabulary": as_built(model(), HashLM(7, seed=4), *VOCABULARIES)[0],
+    "other vocabulary at 0": as_built(model(), HashLM(7, seed=4), *VOCABULARIES, 0.0)[0],
     "scripted": lambda seqs: Scripted(lambda ids, k: [2] * min(k, 2)),
 }
+if kernels.available():
+    DRAFTERS["jump head"] = jump_drafter(VOCAB, (5, 0, 1, 4))
 
 PROMPTS = [[1, 2, 3, 4, 2, 3], [5], [6, 6, 6, 6], [0, 1, 0, 1, 0]]
 PARAMS = [

@@ -24,7 +24,7 @@ PROMPT = "go:"
 
 
 def generator(model, make_drafter=None, k=4, context=512, tokenizer=None) -> Generator:
-    make = make_drafter or (lambda batch, length: NoDraft())
+    make = make_drafter or (lambda batch, length, target: NoDraft())
     tokenizer = tokenizer or ByteTokenizer(add_bos=False)
     return Generator(Parts(model, tokenizer, make, Rejection(), Fixed(k)), context)
 
@@ -42,7 +42,7 @@ def says(text: str, prompt: str = PROMPT) -> TableModel:
 def knows(text: str, wrong_at: int | None = None):
     truth = [*(PROMPT + text).encode(), ByteTokenizer.EOS]
     script = liar(truth, -1 if wrong_at is None else wrong_at, 258)
-    return lambda batch, length: script
+    return lambda batch, length, target: script
 
 
 def facts(done: Completion) -> tuple[object, ...]:
@@ -89,7 +89,7 @@ def test_the_stop_that_the_design_names():
 @pytest.mark.parametrize("limit", range(1, 11))
 @pytest.mark.parametrize("make", [knows("abc###def"), knows("abc###def", 1), None])
 def test_limits_are_exact(limit, make):
-    make = make or (lambda batch, length: Lookup(3))
+    make = make or (lambda batch, length, target: Lookup(3))
     params = SamplingParams(max_tokens=limit)
     done = generator(says("abc###def"), make, 4).generate(PROMPT, params)
     assert done.token_ids == [*b"abc###def", ByteTokenizer.EOS][:limit]
@@ -115,8 +115,8 @@ def test_logprobs_are_the_models_own(temperature, make):
     model = HashLM(258)
     makers = {
         "none": None,
-        "oracle": lambda b, n: ModelDrafter(CachedModel(model, b, n)),
-        "other": lambda b, n: ModelDrafter(CachedModel(HashLM(258, jitter=0.7), b, n)),
+        "oracle": lambda b, n, _: ModelDrafter(CachedModel(model, b, n)),
+        "other": lambda b, n, _: ModelDrafter(CachedModel(HashLM(258, jitter=0.7), b, n)),
     }
     params = SamplingParams(max_tokens=30, temperature=temperature, seed=5, logprobs=4)
     ids = [1, 2, 3]
@@ -133,7 +133,7 @@ def test_logprobs_are_the_models_own(temperature, make):
 
 def test_counts_and_origins():
     script = Scripted(lambda ids, k: [*b"abXX"] if len(ids) == 3 else [])
-    done = generator(says("abcd"), lambda b, n: script, 4).generate(PROMPT)
+    done = generator(says("abcd"), lambda b, n, _: script, 4).generate(PROMPT)
     assert [t.origin for t in done.tokens] == [
         "accepted", "accepted", "recovered", "plain", "plain",
     ]  # fmt: skip
@@ -147,8 +147,8 @@ def test_counts_and_origins():
 def test_prompts_of_every_length(make):
     model, room = HashLM(258), 40
     makers = {
-        "lookup": lambda b, n: Lookup(3),
-        "model": lambda b, n: ModelDrafter(CachedModel(HashLM(258, jitter=0.5), b, n)),
+        "lookup": lambda b, n, _: Lookup(3),
+        "model": lambda b, n, _: ModelDrafter(CachedModel(HashLM(258, jitter=0.5), b, n)),
     }
     llm = generator(model, makers[make], context=room)
     plain = generator(model, context=room)
@@ -166,7 +166,7 @@ def test_prompts_of_every_length(make):
 
 
 def test_a_list_answers_each_prompt_as_if_it_were_alone():
-    make = lambda b, n: ModelDrafter(CachedModel(HashLM(258, jitter=0.5), b, n))  # noqa: E731
+    make = lambda b, n, _: ModelDrafter(CachedModel(HashLM(258, jitter=0.5), b, n))  # noqa: E731
     prompts = [[1], [5, 6, 7, 8], [2] * 20, [9, 9], *([i] for i in range(30, 41))]
     params = [
         SamplingParams(max_tokens=5 + i, temperature=0.8 * (i % 2), seed=i)
@@ -193,7 +193,7 @@ def test_a_shared_prefix_is_read_once_and_changes_nothing():
 
 def test_a_stream_left_early_leaves_the_next_answer_alone():
     model = HashLM(258)
-    make = lambda b, n: ModelDrafter(CachedModel(HashLM(258, jitter=0.5), b, n))  # noqa: E731
+    make = lambda b, n, _: ModelDrafter(CachedModel(HashLM(258, jitter=0.5), b, n))  # noqa: E731
     llm = generator(model, make)
     stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=50))
     next(stream)

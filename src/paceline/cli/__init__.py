@@ -8,6 +8,7 @@ import sys
 import typer
 
 from paceline.cli.chat import chat
+from paceline.cli.distill import app as distill
 from paceline.cli.errors import Failed
 from paceline.cli.generate import generate
 from paceline.cli.pull import pull
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 for command in (generate, chat, pull):
     app.command()(command)
+app.add_typer(distill, name="distill")
 
 
 def main() -> None:

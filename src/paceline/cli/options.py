@@ -9,7 +9,17 @@ import typer
 Model = Annotated[
     str, typer.Option("--model", "-m", help="Catalog name, hub id, folder or .gguf file.")
 ]
-Draft = Annotated[str, typer.Option(help="auto, none, lookup[:N], model:NAME, or A+B.")]
+Draft = Annotated[
+    str,
+    typer.Option(
+        help="auto, none, lookup[:N], suffix, model:NAME, self:int4, self:int8, self:skip=N, "
+        "head:DIR_OR_ID, or A+B."
+    ),
+]
+SuffixCorpus = Annotated[
+    str | None,
+    typer.Option(help="File that keeps outputs from call to call, for --draft suffix."),
+]
 K = Annotated[
     int,
     typer.Option(

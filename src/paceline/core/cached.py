@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from paceline.core.protocols import Model, Ranks
+from paceline.core.protocols import Model, Ranks, Tapped
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 
@@ -37,10 +37,25 @@ class CachedModel:
         self.vocab = model.vocab_size if vocab is None else min(vocab, model.vocab_size)
         self.cache = model.new_cache(batch, length + SLACK)
         self.filled = [0] * batch
+        self.taps: list[int] = []
+        self.hidden: Tensor | None = None
         # pinned, so that drafted tokens come over without a stall; by the time that they are
         # looked at, the round's one synchronisation has passed
         pinned = model.device.type == "cuda"
         self.ids = torch.full((batch, length + SLACK), -1, dtype=torch.int64, pin_memory=pinned)
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """From now on keep the states that enter these layers (see `Tapped`) in `hidden`
+        [B, S, n * D], position by position; what was read before is forgotten. Raises ValueError
+        if other layers are tapped already, or the model cannot be."""
+        if self.taps == list(layers):
+            return
+        if self.taps or not isinstance(self.model, Tapped):
+            raise ValueError(f"layers {list(layers)} cannot be tapped: {self.taps or 'never'} are")
+        self.taps = list(layers)
+        self.model = self.model.tapped(layers)
+        self._best = self.model.best if isinstance(self.model, Ranks) else None
+        self.filled = [0] * len(self.filled)
 
     @property
     def ranks(self) -> bool:
@@ -117,6 +132,13 @@ class CachedModel:
         count = [int(run) for run in seqs.running]
         return self._feed(tokens[:, None], at, count, want="logits")[:, 0]
 
+    def lend(self, seqs: Sequences, behind: int) -> list[int]:
+        """Where another model may write its entry for the token `behind` the committed ones, row by
+        row: what stands from there on is no longer this model's."""
+        at = self._places(seqs, behind)
+        self.filled = [min(filled, start) for filled, start in zip(self.filled, at, strict=True)]
+        return at
+
     def _places(self, seqs: Sequences, behind: int) -> list[int]:
         """Position `behind` the committed tokens of each row. A row that is not running is read
         along with the others, behind what its cache holds, where it does no harm."""
@@ -148,10 +170,18 @@ class CachedModel:
             if n and self.filled[row + i] == start:
                 slots = self.ids[row + i, start : start + n]
                 slots.copy_(tokens[i, :n], non_blocking=True)
+                if self.taps and output.hidden is not None:
+                    self._keep(output.hidden)[row + i, start : start + n] = output.hidden[i, :n]
                 self.filled[row + i] = start + n
         if output.top is not None:
             return output.top
         return torch.empty(0) if output.logits is None else output.logits[..., : self.vocab]
+
+    def _keep(self, hidden: Tensor) -> Tensor:
+        if self.hidden is None:
+            shape = (*self.ids.shape, hidden.shape[-1])
+            self.hidden = torch.zeros(shape, dtype=hidden.dtype, device=hidden.device)
+        return self.hidden
 
     def _on_device(self, tokens: Tensor) -> Tensor:
         return tokens.to(self.model.device, non_blocking=True)

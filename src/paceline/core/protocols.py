@@ -62,6 +62,17 @@ class Ranks(Protocol):
         ...
 
 
+@runtime_checkable
+class Tapped(Protocol):
+    """A `Model` whose states in between can be had: what a trained head reads."""
+
+    def tapped(self, layers: Sequence[int]) -> Model:
+        """The same model, on the same weights and caches, whose `Output.hidden` [B, T, n * D]
+        holds side by side the states that enter these layers (ascending; the number of layers
+        itself: the state that leaves the last, before the final norm)."""
+        ...
+
+
 class Drafter(Protocol):
     """Proposes tokens. Sees committed tokens and is told nothing else: no reset, no rollback."""
 

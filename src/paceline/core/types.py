@@ -23,11 +23,14 @@ class Draft:
     `tokens` [B, K] int64 on the drafter's device, right-padded; row b proposes its first
     `lengths[b]` (0 allowed). `q` [B, K, V'] float32 is the very distribution that each token was
     drawn from, over ids 0..V'-1; None means that the tokens were not drawn: a point mass.
+    `parents` [B, K] int64: which drafted token each one follows (-1: the last committed one); None:
+    a chain, each follows the one before it. Verifiers take chains alone so far.
     """
 
     tokens: Tensor
     lengths: Sequence[int]
     q: Tensor | None = None
+    parents: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from paceline.core.types import Draft
 
 
 class Lookup:
-    """Tries n-grams of `longest` tokens down to one. One scan of the tokens a round."""
+    """Tries n-grams of `longest` tokens down to `shortest`. One scan of the tokens a round."""
 
-    def __init__(self, longest: int = 3) -> None:
+    def __init__(self, longest: int = 3, shortest: int = 1) -> None:
         self.longest = longest
+        self.shortest = shortest
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """Up to `k[b]` tokens for each row in which the last n-gram stands earlier too."""
@@ -52,7 +53,7 @@ class Lookup:
             best, matched = hits, i + 1
         if matched < self.longest:
             k = min(k, matched)
-        if k <= 0:
+        if k <= 0 or matched < self.shortest:
             return ids[:0]
         # the latest place that is followed by k tokens; near the end a draft would be cut short
         full = best[best + k <= end]

@@ -103,7 +103,7 @@ class Decoder:
         self,
         *,
         layers: list[Layer],
-        embedding: Matrix,
+        embedding: Matrix | None,
         norm: Array,
         head: Linear,
         heads: int,
@@ -113,9 +113,11 @@ class Decoder:
         embed_scale: float = 1.0,
         gelu: bool = False,
         window: int = 0,
+        slots: list[int] = ...,
     ) -> None:
         """ValueError where the parts do not fit together, or for a head_dim that is no multiple of
-        8. `window`: how many positions a local layer sees (0: all)."""
+        8. `window`: how many positions a local layer sees (0: all). Layer i reads and writes the
+        cache's layer slots[i] (none given: i). Without an embedding (None) it reads states."""
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +128,7 @@ class Decoder:
     def forward(
         self,
         engine: Engine,
-        tokens: Array,
+        tokens: Array | None,
         at: Sequence[int],
         cache: Array,
         row: int,
@@ -134,9 +136,14 @@ class Decoder:
         logits: Array | None = None,
         top: Array | None = None,
         limit: int | None = None,
+        taps: list[int] = ...,
+        states: Array | None = None,
     ) -> None:
         """Read `tokens` [B, T] int64, row b from position at[b] on, into the rows from `row` on of
         `cache` [layers, 2, batch, kv_heads, length, head_dim] float32; write `hidden` [B, T, D],
         and `logits` [B, T, V] and `top` [B, T] int64 (the likeliest of the first `limit` ids) where
-        they are given. ValueError for sizes or positions that do not fit, IndexError for a token
-        that is none: then nothing has been read."""
+        they are given. With `states` [B, T, D] in place of tokens these enter the first layer. With
+        `taps` (ascending) `hidden` is [B, T, taps * D]: the states that enter these layers, or for
+        the number of layers leave the last, instead of what the final norm gives. ValueError for
+        sizes or positions that do not fit, IndexError for a token that is none: then nothing has
+        been read."""

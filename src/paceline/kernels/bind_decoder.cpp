@@ -63,27 +63,33 @@ void set_rope(Decoder& self, bool local, Array<const float, 2> cos, Array<const 
     self.set_rope(local, {cos.data(), sin.data(), int(length), std::move(owner)});
 }
 
-void forward(Decoder& self, Engine& engine, Array<const std::int64_t, 2> tokens,
+void forward(Decoder& self, Engine& engine, std::optional<Array<const std::int64_t, 2>> tokens,
              const std::vector<std::int64_t>& at, Array<float, 6> cache, int row,
              Array<float, 3> hidden, std::optional<Array<float, 3>> logits,
-             std::optional<Array<std::int64_t, 2>> top, std::optional<int> limit) {
-    const std::size_t rows = tokens.shape(0), count = tokens.shape(1);
+             std::optional<Array<std::int64_t, 2>> top, std::optional<int> limit,
+             std::vector<int> taps, std::optional<Array<const float, 3>> states) {
+    const std::size_t rows = hidden.shape(0), count = hidden.shape(1);
     const Shape& shape = self.shape();
     const auto need = [](bool fits, const char* what) {
         if (!fits) throw std::invalid_argument(what);
     };
     need(at.size() == rows, "at needs a position for each row of tokens");
-    need(int(cache.shape(0)) == self.layers() && cache.shape(1) == 2 &&
+    need(self.suits(int(cache.shape(0))) && cache.shape(1) == 2 &&
              int(cache.shape(3)) == shape.kv_heads && int(cache.shape(5)) == shape.head_dim,
          "this cache is another model's");
     const auto fits = [&](const auto& out, int width) {
         return out.shape(0) == rows && out.shape(1) == count && int(out.shape(2)) == width;
     };
-    need(fits(hidden, self.hidden()), "hidden is not [rows, count, hidden]");
+    const int wide = self.hidden() * std::max(1, int(taps.size()));
+    need(!tokens || (tokens->shape(0) == rows && tokens->shape(1) == count),
+         "tokens are not [rows, count] as hidden has them");
+    need(!states || fits(*states, self.hidden()), "states are not [rows, count, hidden]");
+    need(fits(hidden, wide), "hidden is not [rows, count, hidden, or hidden for each tap]");
     need(!logits || fits(*logits, self.vocab()), "logits is not [rows, count, vocabulary]");
     need(!top || (top->shape(0) == rows && top->shape(1) == count), "top is not [rows, count]");
     const Call call{
-        .tokens = tokens.data(),
+        .tokens = tokens ? tokens->data() : nullptr,
+        .states = states ? states->data() : nullptr,
         .rows = int(rows),
         .count = int(count),
         .at = at.data(),
@@ -92,6 +98,7 @@ void forward(Decoder& self, Engine& engine, Array<const std::int64_t, 2> tokens,
         .length = int(cache.shape(4)),
         .row = row,
         .hidden = hidden.data(),
+        .taps = std::move(taps),
         .logits = logits ? logits->data() : nullptr,
         .top = top ? top->data() : nullptr,
         .limit = limit.value_or(self.vocab()),
@@ -139,19 +146,22 @@ void bind_decoder(nb::module_& m) {
             [](Decoder* self, const std::vector<const Layer*>& layers,
                std::shared_ptr<const Matrix> embedding, const Floats1& norm, const Linear& head,
                int heads, int kv_heads, int head_dim, float eps, float embed_scale, bool gelu,
-               int window) {
+               int window, std::vector<int> slots) {
                 std::vector<Layer> copies;
                 for (const Layer* layer : layers) copies.push_back(*layer);
                 const Shape shape{heads, kv_heads, head_dim, eps, embed_scale, gelu, window};
                 new (self)
-                    Decoder(shape, std::move(copies), std::move(embedding), copied(norm), head);
+                    Decoder(shape, std::move(copies), std::move(slots), std::move(embedding),
+                            copied(norm), head);
             },
-            nb::kw_only(), "layers"_a, "embedding"_a, "norm"_a, "head"_a, "heads"_a, "kv_heads"_a,
-            "head_dim"_a, "eps"_a, "embed_scale"_a = 1.0f, "gelu"_a = false, "window"_a = 0)
+            nb::kw_only(), "layers"_a, "embedding"_a.none(), "norm"_a, "head"_a, "heads"_a,
+            "kv_heads"_a, "head_dim"_a, "eps"_a, "embed_scale"_a = 1.0f, "gelu"_a = false,
+            "window"_a = 0, "slots"_a = std::vector<int>())
         .def_prop_ro("nbytes", &Decoder::bytes)
         .def("set_rope", &set_rope, "local"_a, "cos"_a, "sin"_a)
-        .def("forward", &forward, "engine"_a, "tokens"_a, "at"_a, "cache"_a, "row"_a, "hidden"_a,
-             "logits"_a = nb::none(), "top"_a = nb::none(), "limit"_a = nb::none());
+        .def("forward", &forward, "engine"_a, "tokens"_a.none(), "at"_a, "cache"_a, "row"_a,
+             "hidden"_a, "logits"_a = nb::none(), "top"_a = nb::none(), "limit"_a = nb::none(),
+             "taps"_a = std::vector<int>(), "states"_a = nb::none());
 }
 
 }  // namespace paceline

@@ -1,6 +1,7 @@
 #include "decoder.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -17,17 +18,18 @@ bool fits(const Vector& v, int size) { return v.empty() || int(v.size()) == size
 
 }  // namespace
 
-Decoder::Decoder(Shape shape, std::vector<Layer> layers, std::shared_ptr<const Matrix> embedding,
-                 Vector norm, Linear head)
+Decoder::Decoder(Shape shape, std::vector<Layer> layers, std::vector<int> slots,
+                 std::shared_ptr<const Matrix> embedding, Vector norm, Linear head)
     : shape_(shape),
       layers_(std::move(layers)),
+      slots_(std::move(slots)),
       embedding_(std::move(embedding)),
       norm_(std::move(norm)),
       head_(std::move(head)) {
     const int size = hidden(), dim = shape_.head_dim, width = shape_.heads * dim;
     need(dim > 0 && dim % LANES == 0, "a head_dim that is no multiple of 8");
     need(shape_.kv_heads > 0 && shape_.heads > 0 && shape_.heads % shape_.kv_heads == 0, "heads");
-    need(embedding_ && embedding_->cols == size, "the embedding");
+    need(!embedding_ || embedding_->cols == size, "the embedding");
     need(head_.cols() == size, "the output layer");
     int ffn = 0, widest = size;
     for (const Layer& layer : layers_) {
@@ -43,6 +45,15 @@ Decoder::Decoder(Shape shape, std::vector<Layer> layers, std::shared_ptr<const M
         need(layer.gate_up.cols() == size && layer.gate_up.rows() == 2 * ffn, "gate_up");
         widest = std::max({widest, layer.qkv.rows(), layer.gate_up.rows()});
     }
+    whole_ = slots_.empty();
+    if (whole_) {
+        slots_.resize(layers_.size());
+        std::iota(slots_.begin(), slots_.end(), 0);
+    }
+    need(slots_.size() == layers_.size(), "the number of slots");
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+        need(slots_[i] >= 0 && std::count(slots_.begin(), slots_.end(), slots_[i]) == 1, "a slot");
+    cached_ = slots_.empty() ? 0 : *std::max_element(slots_.begin(), slots_.end()) + 1;
     const auto whole = [](int cols) { return (cols + LANES - 1) / LANES * LANES; };
     x_ = Rows(whole(size));
     y_ = Rows(whole(widest));
@@ -65,7 +76,16 @@ std::size_t Decoder::bytes() const {
     return bytes;
 }
 
+bool Decoder::suits(int cache_layers) const {
+    return whole_ ? cache_layers == cached_ : cache_layers >= cached_;
+}
+
 void Decoder::check(const Call& call) const {
+    for (int i = 0, last = -1; i < int(call.taps.size()); last = call.taps[i++])
+        if (call.taps[i] <= last || call.taps[i] > layers())
+            throw std::invalid_argument("taps ascend from 0 to " + std::to_string(layers()));
+    if (!call.tokens == !call.states || (call.tokens && !embedding_))
+        throw std::invalid_argument("a pass reads states, or tokens where there is an embedding");
     if (call.row < 0 || call.row > call.batch - call.rows)
         throw std::invalid_argument("rows " + std::to_string(call.row) + ".." +
                                     std::to_string(call.row + call.rows) +
@@ -77,7 +97,7 @@ void Decoder::check(const Call& call) const {
                                         std::to_string(call.at[b] + call.count) +
                                         " do not fit a cache of " + std::to_string(length));
     }
-    for (int i = 0; i < call.rows * call.count; ++i) {
+    for (int i = 0; call.tokens && i < call.rows * call.count; ++i) {
         if (call.tokens[i] < 0 || call.tokens[i] >= embedding_->rows)
             throw std::out_of_range("token " + std::to_string(call.tokens[i]) +
                                     " is none of a vocabulary of " +

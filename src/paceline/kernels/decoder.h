@@ -38,12 +38,17 @@ struct Rope {
 
 // One pass: rows row.. of the cache read `count` tokens each, row b from position at[b] on.
 struct Call {
-    const std::int64_t* tokens;  // [rows][count]
+    const std::int64_t* tokens;  // [rows][count]; null where there are states
+    const float* states;         // [rows * count][hidden]: what enters the first layer; may be null
     int rows, count;
     const std::int64_t* at;      // [rows]
     float* cache;                // [layers][2][batch][kv_heads][length][head_dim]
     int batch, length, row;
-    float* hidden;               // out [rows * count][hidden], after the final norm
+    // out: without taps [rows * count][hidden], after the final norm; with taps
+    // [rows * count][taps][hidden], the states that enter these layers; their number: leave the
+    // last
+    float* hidden;
+    std::vector<int> taps;       // ascending
     float* logits;               // out [rows * count][vocab]; may be null
     // out [rows * count]; may be null: the likeliest of the first `limit` ids, the lowest on a tie;
     // -1 where one of those is NaN or the largest is infinite
@@ -55,9 +60,10 @@ struct Call {
 // cut into passes, on the other rows, on the number of threads, or on what the cache holds behind.
 class Decoder {
 public:
-    // Throws std::invalid_argument where the parts do not fit together.
-    Decoder(Shape shape, std::vector<Layer> layers, std::shared_ptr<const Matrix> embedding,
-            Vector norm, Linear head);
+    // Layer i reads and writes the cache's layer slots[i]; none given: i. Without an embedding a
+    // call must bring states. Throws std::invalid_argument where the parts do not fit together.
+    Decoder(Shape shape, std::vector<Layer> layers, std::vector<int> slots,
+            std::shared_ptr<const Matrix> embedding, Vector norm, Linear head);
 
     // The tables of the layers that are local, or of those that are not.
     void set_rope(bool local, Rope rope);
@@ -68,6 +74,7 @@ public:
     int hidden() const { return int(norm_.size()); }
     int vocab() const { return head_.rows(); }
     int layers() const { return int(layers_.size()); }
+    bool suits(int cache_layers) const;  // whether a cache of so many layers is this model's
     const Shape& shape() const { return shape_; }
     std::size_t bytes() const;  // of weights that a pass with an output layer reads
 
@@ -84,6 +91,9 @@ private:
 
     Shape shape_;
     std::vector<Layer> layers_;
+    std::vector<int> slots_;
+    int cached_;                      // layers of a cache at least; without slots: exactly
+    bool whole_;
     std::shared_ptr<const Matrix> embedding_;
     Vector norm_;
     Linear head_;

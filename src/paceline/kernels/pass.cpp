@@ -21,7 +21,7 @@ void Pass::run(Team& team) const {
     const Vector* post = nullptr;
     for (int i = 0; i < d_.layers(); ++i) {
         const Layer& layer = d_.layers_[i];
-        norm(team, post, layer.norm, layer.qkv.coded());
+        norm(team, post, layer.norm, layer.qkv.coded(), tap(i));
         product(team, layer.qkv, d_.normed_, false);
         rotate(team, i);
         attend(team, i);
@@ -35,8 +35,8 @@ void Pass::run(Team& team) const {
         product(team, layer.down, d_.ffn_, !post);
     }
     const bool scored = call_.logits || call_.top;
-    norm(team, post, d_.norm_, scored ? d_.head_.coded() : 0);
-    team.each(rows_, [&](int r) {
+    norm(team, post, d_.norm_, scored ? d_.head_.coded() : 0, tap(d_.layers()));
+    if (call_.taps.empty()) team.each(rows_, [&](int r) {
         std::memcpy(call_.hidden + std::int64_t(r) * d_.hidden(), d_.normed_.row(r),
                     d_.hidden() * sizeof(float));
     });
@@ -48,13 +48,23 @@ void Pass::embed(Team& team) const {
     const float scale = d_.shape_.embed_scale;
     team.each(rows_, [&](int r) {
         float* x = d_.x_.row(r);
+        if (call_.states) {
+            const std::int64_t size = d_.hidden();
+            std::memcpy(x, call_.states + r * size, size * sizeof(float));
+            return;
+        }
         decode(*d_.embedding_, int(call_.tokens[r]), x);
         if (scale == 1.0f) return;
         for (int i = 0; i < d_.hidden(); ++i) x[i] *= scale;
     });
 }
 
-void Pass::norm(Team& team, const Vector* post, const Vector& weight, int coded) const {
+int Pass::tap(int layer) const {
+    const auto at = std::lower_bound(call_.taps.begin(), call_.taps.end(), layer);
+    return at == call_.taps.end() || *at != layer ? -1 : int(at - call_.taps.begin());
+}
+
+void Pass::norm(Team& team, const Vector* post, const Vector& weight, int coded, int tap) const {
     const int size = d_.hidden();
     const float eps = d_.shape_.eps;
     team.each(rows_, [&](int r) {
@@ -62,6 +72,10 @@ void Pass::norm(Team& team, const Vector* post, const Vector& weight, int coded)
         if (post) {
             isa_.rms_norm(d_.y_.row(r), post->data(), eps, size, d_.y_.row(r));
             isa_.add(d_.y_.row(r), size, x);
+        }
+        if (tap >= 0) {
+            const std::int64_t at = std::int64_t(r) * call_.taps.size() + tap;
+            std::memcpy(call_.hidden + at * size, x, size * sizeof(float));
         }
         isa_.rms_norm(x, weight.data(), eps, size, d_.normed_.row(r));
         d_.normed_.encode(isa_, rows_, r, 0, coded);
@@ -83,7 +97,7 @@ void Pass::product(Team& team, const Linear& linear, const Input& input, bool re
 }
 
 float* Pass::keys(int layer, int row, int head) const {
-    const std::int64_t first = std::int64_t(layer) * 2 * call_.batch + call_.row + row;
+    const std::int64_t first = std::int64_t(d_.slots_[layer]) * 2 * call_.batch + call_.row + row;
     const std::int64_t at = first * d_.shape_.kv_heads + head;
     return call_.cache + at * call_.length * d_.shape_.head_dim;
 }

@@ -18,8 +18,10 @@ private:
     using Team = Pool::Team;
 
     void embed(Team& team) const;
-    // Adds what the last product gave, if it has yet to pass the norm `post`; then the norm.
-    void norm(Team& team, const Vector* post, const Vector& weight, int coded) const;
+    // Adds what the last product gave, if it has yet to pass the norm `post`; then the norm. `tap`:
+    // the tap that takes the state in between, or -1.
+    void norm(Team& team, const Vector* post, const Vector& weight, int coded, int tap = -1) const;
+    int tap(int layer) const;  // which tap is at that layer; -1: none
     void product(Team& team, const Linear& linear, const Input& input, bool residual) const;
     void rotate(Team& team, int layer) const;
     void attend(Team& team, int layer) const;

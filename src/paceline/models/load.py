@@ -59,7 +59,7 @@ def load(
     where = pick_device(device)
     if dtype != "auto" and dtype not in FORMATS:
         raise unknown("dtype", dtype, [*FORMATS, "auto"])
-    checkpoint = source if isinstance(source, GgufCheckpoint) else _checkpoint(Path(source))
+    checkpoint = source if isinstance(source, GgufCheckpoint) else open_checkpoint(Path(source))
     if checkpoint is None:
         from paceline.models.hf import HfModel
 
@@ -142,8 +142,9 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _checkpoint(path: Path) -> Checkpoint | None:
-    """The checkpoint at `path`; None for an architecture that is not implemented here."""
+def open_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint at `path` (a .gguf file or a folder with config.json); None for an
+    architecture that is not implemented here. Raises PacelineError for one that cannot be read."""
     if path.is_file():
         return GgufCheckpoint(path)
     if not path.exists():

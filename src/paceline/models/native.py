@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -16,7 +17,7 @@ from paceline.models.config import Config
 from paceline.models.rope import Rope, frequencies
 
 if TYPE_CHECKING:
-    from paceline.kernels._native import Engine, Layer, Linear, Matrix
+    from paceline.kernels._native import Decoder, Engine, Layer, Linear, Matrix
 
 PASS = 64
 """Positions (over all rows) that one pass reads at most: bounds memory on a long prompt, and how
@@ -61,23 +62,16 @@ class NativeTransformer:
         self.vocab_size = config.vocab_size
         self.context = config.context
         self.device = torch.device("cpu")
-        self._engine = engine
+        self.engine = engine
         self._dim = config.hidden
-        embedding = weights.matrix("model.embed_tokens.weight")
-        head = native.Linear([embedding]) if config.tied else _linear(weights, "lm_head")
-        self._decoder = native.Decoder(
-            layers=[_layer(config, weights, i) for i in range(config.layers)],
-            embedding=embedding,
-            norm=weights.vector("model.norm.weight"),
-            head=head,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            eps=config.eps,
-            embed_scale=config.embed_scale,
-            gelu=config.activation != "silu",
-            window=config.sliding_window or 0,
-        )
+        self._taps: list[int] = []
+        self.embedding = weights.matrix("model.embed_tokens.weight")
+        self._norm = weights.vector("model.norm.weight")
+        self.head = self.embedding if config.tied else weights.matrix("lm_head.weight")
+        bias = None if config.tied else weights.bias("lm_head.bias")
+        self._head = native.Linear([self.head], bias)
+        self._layers = [layer(config, weights, i) for i in range(config.layers)]
+        self._decoder = self.decoder(range(config.layers))
         self.nbytes = int(self._decoder.nbytes)
         plain = frequencies(config.rope_theta, config.head_dim, config.rope_scaling)
         near = frequencies(config.rope_local_theta, config.head_dim)
@@ -87,13 +81,62 @@ class NativeTransformer:
         same = config.family != "gemma3"  # elsewhere a window changes the mask alone
         self._ropes = [whole, whole if same else local]
 
+    def decoder(
+        self,
+        layers: Sequence[int],
+        *,
+        head: Linear | None = None,
+        own: Mapping[int, Layer] | None = None,
+    ) -> Decoder:
+        """Some of the layers, in that order, over the whole model's caches; with `head`
+        [vocabulary, D] it reads states instead of tokens, and scores with that. `own`: what runs in
+        the place of some layers."""
+        config = self.config
+        whole = list(layers) == list(range(config.layers))
+        return kernels.load().Decoder(
+            layers=[(own or {}).get(i, self._layers[i]) for i in layers],
+            slots=[] if whole else list(layers),
+            embedding=None if head else self.embedding,
+            norm=self._norm,
+            head=head or self._head,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            eps=config.eps,
+            embed_scale=config.embed_scale,
+            gelu=config.activation != "silu",
+            window=config.sliding_window or 0,
+        )
+
+    def with_layers(self, keep: Sequence[int]) -> NativeTransformer:
+        """The same model without the layers that are not in `keep` (ascending). It shares all
+        weights, and runs over its own caches or over those of the whole model."""
+        other = copy.copy(self)
+        other._decoder = self.decoder(keep)
+        other.nbytes = int(other._decoder.nbytes)
+        return other
+
+    def tapped(self, layers: Sequence[int]) -> NativeTransformer:
+        """See `paceline.core.protocols.Tapped`."""
+        other = copy.copy(self)
+        other._taps = sorted(set(layers))
+        return other
+
+    def set_ropes(self, decoder: Decoder, length: int) -> None:
+        """Give one of the model's decoders its tables for positions up to `length`."""
+        for local, rope in enumerate(self._ropes):
+            rope.grow(length)
+            decoder.set_rope(bool(local), rope.cos, rope.sin)
+
     def new_cache(self, batch: int, length: int) -> Cache:
         """Room for `batch` rows of at least `length` positions."""
         cache = Cache(self.config, batch, length, torch.float32, self.device)
-        for local, rope in enumerate(self._ropes):
-            rope.grow(cache.length)
-            self._decoder.set_rope(bool(local), rope.cos, rope.sin)
+        self.reach(cache.length)
         return cache
+
+    def reach(self, length: int) -> None:
+        """Be ready for positions up to `length`, in a cache that another model made."""
+        self.set_ropes(self._decoder, length)
 
     def forward(
         self,
@@ -130,7 +173,7 @@ class NativeTransformer:
         return out
 
     def _hidden(self, tokens: Tensor) -> Tensor:
-        return torch.empty(*tokens.shape, self._dim)
+        return torch.empty(*tokens.shape, self._dim * max(1, len(self._taps)))
 
     def _read(
         self,
@@ -157,7 +200,7 @@ class NativeTransformer:
         # NumPy's arrays cross over in a tenth of the time that tensors take (DLPack).
         scores, hidden, top = (None if t is None else t.numpy() for t in _tensors(out))
         self._decoder.forward(
-            self._engine,
+            self.engine,
             tokens.contiguous().numpy(),
             at,
             cache.data.numpy(),
@@ -166,6 +209,7 @@ class NativeTransformer:
             scores,
             top,
             limit,
+            self._taps,
         )
 
 
@@ -173,14 +217,15 @@ def _tensors(out: Output) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     return out.logits, out.hidden, out.top
 
 
-def _layer(config: Config, weights: Weights, i: int) -> Layer:
+def layer(config: Config, weights: Weights, i: int) -> Layer:
+    """Block `i` of a model of this shape."""
     at = f"model.layers.{i}."
 
     def norm(name: str, wanted: bool = True) -> Tensor | None:
         return weights.vector(f"{at}{name}.weight") if wanted else None
 
     def linear(*names: str) -> Linear:
-        return _linear(weights, *(at + name for name in names))
+        return joined(weights, *(at + name for name in names))
 
     post = config.post_norms
     return kernels.load().Layer(
@@ -198,16 +243,16 @@ def _layer(config: Config, weights: Weights, i: int) -> Layer:
     )
 
 
-def _linear(weights: Weights, *names: str) -> Linear:
+def joined(weights: Weights, *names: str) -> Linear:
     """The matrices "X.weight" on one input, with the biases "X.bias" where there are any."""
     matrices = [weights.matrix(f"{name}.weight") for name in names]
     biases = [weights.bias(f"{name}.bias") for name in names]
-    joined = None
+    whole = None
     if any(bias is not None for bias in biases):
-        joined = torch.cat(
+        whole = torch.cat(
             [
                 torch.zeros(matrix.shape[0]) if bias is None else bias.float()
                 for matrix, bias in zip(matrices, biases, strict=True)
             ]
         )
-    return kernels.load().Linear(matrices, joined)
+    return kernels.load().Linear(matrices, whole)

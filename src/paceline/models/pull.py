@@ -112,7 +112,7 @@ def resolve(model: str, *, pull_missing: bool = True, home: Path | None = None) 
             raise PacelineError(f"{model} is not a model: give a .gguf file or a folder")
         return path
     if hub := re.fullmatch(r"([\w.-]+/[\w.-]+):([\w./-]+\.gguf)", model):
-        path = _from_hub(hub[1], [hub[2]], [], pull_missing) / hub[2]
+        path = from_hub(hub[1], [hub[2]], [], pull_missing) / hub[2]
         if not path.is_file():
             raise PacelineError(f"no such file on the hub: {model}")
         return path
@@ -120,7 +120,7 @@ def resolve(model: str, *, pull_missing: bool = True, home: Path | None = None) 
         raise PacelineError(f"no such file: {model}")
     if "/" not in model:
         raise unknown("model", model, (entry.name for entry in catalog()))
-    return _checked_folder(_from_hub(model, _HUB_FILES, _HUB_DUPLICATES, pull_missing), model)
+    return _checked_folder(from_hub(model, _HUB_FILES, _HUB_DUPLICATES, pull_missing), model)
 
 
 def _catalog_file(entry: Entry, pull_missing: bool, home: Path | None) -> Path:
@@ -141,7 +141,7 @@ def _checked_folder(folder: Path, model: str) -> Path:
     return folder
 
 
-def _from_hub(repo: str, patterns: list[str], ignore: list[str], pull_missing: bool) -> Path:
+def from_hub(repo: str, patterns: list[str], ignore: list[str], pull_missing: bool) -> Path:
     """The folder in the hub's cache that holds what matches `patterns` and none of `ignore`."""
     from huggingface_hub import errors, snapshot_download
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -105,6 +106,11 @@ class Layer:
         else:
             self.ffn_norm = norm("post_attention_layernorm")
 
+    @property
+    def nbytes(self) -> int:
+        """How much of its weights one pass reads."""
+        return sum(x.nbytes for x in (self.qkv, self.o, self.gate_up, self.down))
+
 
 class Transformer:
     """A `paceline.core.protocols.Model` made of a checkpoint's weights.
@@ -120,9 +126,11 @@ class Transformer:
         self.vocab_size = config.vocab_size
         self.context = config.context
         self.device = weights.device
-        self._dtype = weights.dtype
-        self._embed = weights.embedding("model.embed_tokens.weight")
-        self._layers = [Layer(weights, i) for i in range(config.layers)]
+        self.dtype = weights.dtype
+        self.embed = weights.embedding("model.embed_tokens.weight")
+        # each with its place in the cache
+        self._layers = [(i, Layer(weights, i)) for i in range(config.layers)]
+        self._taps: list[int] = []
         self._norm = RmsNorm(weights.vector("model.norm.weight"), config.eps)
         head = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
         self._head = weights.linear(head)
@@ -136,12 +144,33 @@ class Transformer:
         same = config.family != "gemma3"  # elsewhere a window changes the mask alone
         self._ropes = [whole, whole if same else local]
 
+    def with_layers(self, keep: Sequence[int]) -> Transformer:
+        """The same model without the layers that are not in `keep` (ascending). It shares all
+        weights, and runs over its own caches or over those of the whole model."""
+        other = copy.copy(self)
+        other._layers = [self._layers[i] for i in keep]
+        dropped = [layer for i, (_, layer) in enumerate(self._layers) if i not in keep]
+        other.nbytes -= sum(layer.nbytes for layer in dropped)
+        return other
+
+    def tapped(self, layers: Sequence[int]) -> Transformer:
+        """See `paceline.core.protocols.Tapped`. Raises ValueError for a layer that is not there."""
+        other = copy.copy(self)
+        other._taps = sorted(set(layers))
+        if other._taps and not 0 <= other._taps[0] <= other._taps[-1] <= len(self._layers):
+            raise ValueError(f"taps are from 0 to {len(self._layers)}, not {list(layers)}")
+        return other
+
     def new_cache(self, batch: int, length: int) -> Cache:
         """Room for `batch` rows of at least `length` positions."""
-        cache = Cache(self.config, batch, length, self._dtype, self.device)
-        for rope in self._ropes:
-            rope.grow(cache.length)
+        cache = Cache(self.config, batch, length, self.dtype, self.device)
+        self.reach(cache.length)
         return cache
+
+    def reach(self, length: int) -> None:
+        """Be ready for positions up to `length`, in a cache that another model made."""
+        for rope in self._ropes:
+            rope.grow(length)
 
     def forward(
         self,
@@ -161,14 +190,17 @@ class Transformer:
                 for i in range(0, count, step)
             ]
         # Made out here, hidden states and logits are tensors like any other to the caller.
-        hidden = torch.cat(parts, 1)
+        last = torch.cat([part[0] for part in parts], 1)
+        hidden = torch.cat([torch.cat(part[1], -1) for part in parts], 1) if self._taps else last
         scores = None
         if logits:
-            scores = self._head(hidden.view(rows * count, -1)).view(rows, count, -1).float()
+            scores = self._head(last.view(rows * count, -1)).view(rows, count, -1).float()
         return Output(scores, hidden)
 
-    def _read(self, tokens: Tensor, at: Sequence[int], cache: Cache, row: int) -> Tensor:
-        """Hidden states [rows, count, D] of one pass, after the final norm."""
+    def _read(
+        self, tokens: Tensor, at: Sequence[int], cache: Cache, row: int
+    ) -> tuple[Tensor, list[Tensor]]:
+        """States [rows, count, D] of one pass: after the final norm, and those that are tapped."""
         config = self.config
         rows, count = tokens.shape
         reading = Reading(config, cache, row, at, count)
@@ -183,10 +215,13 @@ class Transformer:
         ]
         act, attend, write = self._act, reading.attend, reading.write
         plain = not config.post_norms
-        x = self._embed(tokens).view(rows * count, -1)
+        x = self.embed(tokens).view(rows * count, -1)
         if config.embed_scale != 1.0:
             x.mul_(config.embed_scale)
-        for i, layer in enumerate(self._layers):
+        tapped: list[Tensor] = []  # nothing writes to these again
+        for i, (slot, layer) in enumerate(self._layers):
+            if i in self._taps:
+                tapped.append(x)
             local = layer.local
             qkv = layer.qkv(layer.norm(x))
             if layer.qk_norm:
@@ -196,12 +231,15 @@ class Transformer:
             qk = qkv.as_strided(half, half_stride)
             turned = qk.flip(2)
             qk.mul_(cos).addcmul_(turned, sin)
-            write(i, qkv)
-            y = attend(i, qkv, local)
+            write(slot, qkv)
+            y = attend(slot, qkv, local)
             x = layer.o(y, x) if plain else layer.post_attention(layer.o(y)).add_(x)
             y = act(layer.gate_up(layer.ffn_norm(x)))
             x = layer.down(y, x) if plain else layer.post_ffn(layer.down(y)).add_(x)
-        return self._norm(x).view(rows, count, -1)
+        if len(self._layers) in self._taps:
+            tapped.append(x)
+        last = self._norm(x).view(rows, count, -1)
+        return last, [state.view(rows, count, -1) for state in tapped]
 
 
 def _silu(both: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.errors import PacelineError, unknown
 from paceline.text.sentencepiece import SentencePiece
@@ -16,6 +16,9 @@ from paceline.text.vocabulary import (
     sentencepiece_bytes,
     split_out,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _SUFFIX = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -165,6 +168,13 @@ def _sentencepiece(tokens: list[str], get: Callable[..., Any]) -> _Words:
 
 
 def _byte_level(tokens: list[str], merges: list[str] | None, pre: str) -> _Words:
+    tokenizer = byte_level_tokenizer(tokens, merges, pre)
+    return lambda text, _first: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def byte_level_tokenizer(tokens: list[str], merges: list[str] | None, pre: str) -> Tokenizer:
+    """What turns text without special tokens into ids, for a byte-level vocabulary. Raises
+    PacelineError for an unknown pre-tokenizer, or without merges."""
     if not merges:
         raise PacelineError("this GGUF file's tokenizer has no merges; convert the model again")
     from tokenizers import Regex, Tokenizer
@@ -186,4 +196,4 @@ def _byte_level(tokens: list[str], merges: list[str] | None, pre: str) -> _Words
     cuts = [cutters.Split(Regex(pattern), "isolated") for pattern in patterns]
     to_bytes = cutters.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = cutters.Sequence([*cuts, to_bytes])
-    return lambda text, _first: tokenizer.encode(text, add_special_tokens=False).ids
+    return tokenizer

@@ -26,20 +26,22 @@ _BUDGET = 256  # prompt tokens read between two reports of progress
 
 
 class MakesDrafter(Protocol):
-    """Builds a drafter for that many rows of that many tokens."""
+    """Builds a drafter for that many rows of that many tokens, beside `target`."""
 
-    def __call__(self, batch: int, length: int) -> Drafter: ...
+    def __call__(self, batch: int, length: int, target: CachedModel) -> Drafter: ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """All that generating takes. `make_drafter` is called anew when more room is needed."""
+    """All that generating takes. `make_drafter` is called anew when more room is needed. `ended`
+    hears what was generated, a list of ids a request, when a call is over."""
 
     model: Model
     tokenizer: Tokenizer
     make_drafter: MakesDrafter
     verifier: Verifier
     controller: Controller
+    ended: Callable[[list[list[int]]], None] | None = None
 
 
 class Generator:
@@ -138,17 +140,21 @@ class Generator:
             left = loop.target.sync(seqs, _BUDGET)
             if self._progress is not None:
                 self._progress(total - left, total, "reading the prompt")
-        while any(seqs.running):
-            round = loop.step(seqs)
-            now = perf_counter() - began
-            for row, request in enumerate(requests):
-                if (emitted := round.emitted[row]) is None:
-                    continue
-                piece, ended = request.add(round, row, emitted, now)
-                if ended:
-                    seqs.finish(row)
-                if row == 0:
-                    yield piece
+        try:
+            while any(seqs.running):
+                round = loop.step(seqs)
+                now = perf_counter() - began
+                for row, request in enumerate(requests):
+                    if (emitted := round.emitted[row]) is None:
+                        continue
+                    piece, ended = request.add(round, row, emitted, now)
+                    if ended:
+                        seqs.finish(row)
+                    if row == 0:
+                        yield piece
+        finally:  # also where a stream is left early
+            if self._parts.ended is not None:
+                self._parts.ended([request.completion.token_ids for request in requests])
 
     def _loop_for(self, batch: int, length: int) -> Loop:
         """The loop of the last call if there is room in it, else a new one."""
@@ -158,7 +164,7 @@ class Generator:
             room = min(self.context, max(2048, 2 * length))
             self._loop, self._room = None, (batch, room)
             target = CachedModel(self._parts.model, batch, room, self.tokenizer.size)
-            drafter = self._parts.make_drafter(batch, room)
+            drafter = self._parts.make_drafter(batch, room, target)
             self._loop = Loop(target, drafter, self._parts.verifier, self._parts.controller)
         return self._loop
 

@@ -1,0 +1,164 @@
+"""The composition root: names to parts. Nothing else knows all implementations."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from paceline.build.drafts import DraftSetting, Spec, resolve
+from paceline.build.models import Loaded, Models, Note, Progress
+from paceline.build.suffix_draft import open_corpus
+from paceline.controllers.fixed import Fixed
+from paceline.core.cached import SLACK
+from paceline.core.protocols import Controller, Verifier
+from paceline.drafters.suffix_corpus import SuffixCorpus
+from paceline.errors import PacelineError, unknown
+from paceline.models.catalog import DEFAULT
+from paceline.text.llm import Generator, Parts
+from paceline.verifiers.rejection import Rejection
+
+if TYPE_CHECKING:
+    from typing import Self
+
+MAX_K = SLACK // 2  # a cache has room for so many drafted tokens behind the longest sequence
+
+
+class LLM(Generator):
+    """A model ready to generate, faster and with the same output.
+
+    `model`: a catalog name, a Hugging Face id or folder, or a .gguf file. `draft`: "none",
+    "lookup:N" (what followed the last N tokens before), "suffix" (what followed them most often),
+    "model:NAME" (a smaller model of any vocabulary), "self:int4" and the like (the target itself,
+    made cheaper), "head:DIR" (trained to draft for it), "A+B" (the first that proposes something),
+    or "auto". `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`: drafted tokens a round,
+    0 (plain decoding) to 32. `dtype`: "native" (a GGUF file's own weights), "int4", "int8", "fp16",
+    "bf16", "fp32" or "auto"; `device`: "cpu", "cuda" or "auto". `draft_temperature`: at which a
+    draft model draws; None = the request's own. `context`: the most tokens of prompt and output
+    together; None = what the model was made for. `threads`: CPU threads; None = one a core. Where
+    all models run on the native kernels, torch is set to one thread for the whole process: its own
+    would spin against theirs. `progress(done, total, what)` and `note(line)` hear what happens
+    meanwhile. Raises PacelineError for anything that the user can put right.
+    """
+
+    def __init__(
+        self,
+        model: str = DEFAULT,
+        *,
+        draft: str = "auto",
+        k: int = 6,
+        window: str = "fixed",
+        verify: str = "auto",
+        draft_temperature: float | None = None,
+        suffix_corpus: str | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+        context: int | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        note: Note | None = None,
+    ) -> None:
+        setting = _Setting(draft, k, window, verify, draft_temperature)
+        if suffix_corpus is not None and "suffix" not in draft:
+            raise PacelineError("a suffix corpus is for --draft suffix, alone or in A+B")
+        if threads is not None:
+            check_threads(threads)
+            torch.set_num_threads(threads)
+        self._open = Models(dtype, device, threads, progress, note)
+        loaded = self._open(model)
+        self._corpus = open_corpus(suffix_corpus, loaded) if suffix_corpus else None
+        self._set(loaded, setting, context, progress)
+
+    def with_draft(self, draft: str, *, k: int | None = None) -> Self:
+        """The same loaded model with another drafter (and K): a generator of its own."""
+        other = object.__new__(type(self))
+        other._open, other._corpus = self._open, self._corpus
+        setting = replace(self._setting, draft=draft, k=self._setting.k if k is None else k)
+        other._set(self._loaded, setting, self.context, self._progress)
+        return other
+
+    def _set(
+        self, loaded: Loaded, setting: _Setting, context: int | None, progress: Progress | None
+    ) -> None:
+        self._loaded, self._setting = loaded, setting
+        super().__init__(setting.parts(loaded, self._open, self._corpus), context, progress)
+
+    @property
+    def name(self) -> str:
+        """The model, as the user called it."""
+        return self._loaded.name
+
+    @property
+    def dtype(self) -> str:
+        """The weight format it runs in."""
+        return self._loaded.dtype
+
+    @property
+    def draft(self) -> str:
+        """The drafter, "auto" resolved."""
+        return str(Spec(resolve(self._setting.draft, self._loaded)))
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """How to speculate, by name; a name or a value that means nothing is refused at once."""
+
+    draft: str
+    k: int
+    window: str
+    verify: str
+    draft_temperature: float | None
+
+    def __post_init__(self) -> None:
+        check_window(self.k)
+        if self.draft != "auto":
+            Spec(self.draft)
+        if self.verify not in _VERIFIERS:
+            raise unknown("verifier", self.verify, _VERIFIERS)
+        if self.window not in _WINDOWS:
+            raise unknown("window", self.window, _WINDOWS)
+        if self.draft_temperature is not None and not 0 <= self.draft_temperature < float("inf"):
+            raise PacelineError(
+                f"the draft temperature must be at least 0, not {self.draft_temperature}"
+            )
+
+    def parts(self, target: Loaded, models: Models, corpus: SuffixCorpus | None) -> Parts:
+        """The parts that these names stand for."""
+        setting = DraftSetting(self.draft_temperature, corpus)
+        make = Spec(resolve(self.draft, target)).maker(setting, target, models)
+        verifier, controller = _VERIFIERS[self.verify](), _WINDOWS[self.window](self.k)
+        ended = None if corpus is None else partial(_remember, corpus, models.note)
+        return Parts(target.model, target.tokenizer, make, verifier, controller, ended)
+
+
+def _remember(corpus: SuffixCorpus, note: Note, outputs: list[list[int]]) -> None:
+    """Add to the corpus. An answer is not lost because the file cannot be written."""
+    for ids in outputs:
+        corpus.add(ids)
+    try:
+        corpus.save()
+    except PacelineError as error:
+        note(str(error))
+
+
+_VERIFIERS: dict[str, Callable[[], Verifier]] = {"auto": Rejection, "rejection": Rejection}
+_WINDOWS: dict[str, Callable[[int], Controller]] = {"fixed": Fixed}
+
+
+def check_window(k: object) -> None:
+    """Raise PacelineError unless `k` is a whole number from 0 to MAX_K."""
+    if isinstance(k, bool) or not isinstance(k, numbers.Integral) or not 0 <= int(k) <= MAX_K:
+        raise PacelineError(f"k must be a whole number from 0 to {MAX_K}, not {k!r}")
+
+
+def check_threads(threads: int) -> None:
+    """Raise PacelineError unless so many threads make sense on this machine: more than its
+    processors only wait for one another, thousands exhaust it."""
+    most = 4 * (os.cpu_count() or 1)
+    if not 1 <= threads <= most:
+        raise PacelineError(f"threads must be from 1 to {most} here, not {threads}")

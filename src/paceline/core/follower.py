@@ -1,0 +1,129 @@
+"""A head with a cache of its own: it follows a target through what that one has computed.
+
+Its entry j is made of the target's features at position j and the token at j + 1, and looks at the
+entries before it; what comes out of the last entry guesses the token behind the last one committed.
+While it drafts, its own states stand in for features that nobody has computed yet. Such entries are
+never counted: once the target has read the tokens, they are computed again from its features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from paceline.core.cached import CHUNK, CachedModel
+from paceline.core.sequences import Sequences
+
+_FEW = 8  # so few missing entries are read for all rows at once, padded
+
+
+class Follows(Protocol):
+    """The network of such a head. D: the width of its own states, F: of the target's features."""
+
+    def new_cache(self, batch: int, length: int) -> Any:
+        """Room for `batch` rows of `length` entries; the contents mean nothing yet."""
+        ...
+
+    def combine(self, features: Tensor) -> Tensor:
+        """The target's features [B, T, F] -> states [B, T, D] to read."""
+        ...
+
+    def forward(
+        self, states: Tensor, tokens: Tensor, at: Sequence[int], cache: Any, *, row: int = 0
+    ) -> Tensor:
+        """Read `states` [B, T, D], each with the token [B, T] that follows it, into entries from
+        `at[b]` on of the rows `row`..; entry i sees the entries 0..i. The states [B, T, D] that
+        come out: what `score` takes, and what stands in for the next position's features."""
+        ...
+
+    def score(self, states: Tensor) -> Tensor:
+        """Logits [B, V'] of what comes out as `states` [B, D]."""
+        ...
+
+
+class Follower:
+    """`model` beside `target`, whose `hidden` holds the features that it reads.
+
+    `ids` [B, S] holds the tokens that the entries were computed from (entry j: those up to j + 1)
+    and `filled[b]` how many entries of row b were computed from the target's own features.
+    """
+
+    def __init__(self, target: CachedModel, model: Follows) -> None:
+        batch, length = target.ids.shape
+        self.target = target
+        self.model = model
+        self.cache = model.new_cache(batch, length)
+        self.filled = [0] * batch
+        self.ids = torch.full((batch, length), -1, dtype=torch.int64)
+        self._states = torch.empty(0)
+
+    def seen(self, seqs: Sequences, row: int) -> int:
+        """How many leading entries of `row` were computed from its committed tokens."""
+        most = min(self.filled[row], seqs.lengths[row] - 1)
+        if most <= 0:
+            return 0
+        same = self.ids[row, : most + 1] == seqs.tokens[row, : most + 1]
+        return most if bool(same.all()) else max(0, int(same.to(torch.int8).argmin()) - 1)
+
+    def read(self, seqs: Sequences) -> Tensor:
+        """Logits [B, V'] behind the last committed token of each running row, which has at least
+        two; undefined for the others. The target reads all but that token first."""
+        self.target.sync(seqs)
+        ends = [n - 1 if run else 0 for n, run in zip(seqs.lengths, seqs.running, strict=True)]
+        start = [
+            min(self.seen(seqs, b), end - 1) if end else self.filled[b]
+            for b, end in enumerate(ends)
+        ]
+        for b, end in enumerate(ends):
+            while end - start[b] > _FEW:
+                count = min(CHUNK, end - 1 - start[b])
+                self._read(seqs, [start[b]], [count], b)
+                start[b] += count
+        count = [end - begin if end else 0 for begin, end in zip(start, ends, strict=True)]
+        states = self._read(seqs, start, count, 0)
+        rows = torch.arange(len(count), device=states.device)
+        last = torch.tensor([max(0, n - 1) for n in count]).to(states.device, non_blocking=True)
+        self._states = states[rows, last]
+        return self.model.score(self._states)
+
+    def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        """Logits [B, V'] behind one more token a row, `tokens` [B]: the draft's token number
+        `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
+        at = [
+            n - 1 + behind if run else filled
+            for n, run, filled in zip(seqs.lengths, seqs.running, self.filled, strict=True)
+        ]
+        states = self.model.forward(self._states[:, None], tokens[:, None], at, self.cache)
+        self._states = states[:, 0]
+        return self.model.score(self._states)
+
+    def _read(self, seqs: Sequences, at: Sequence[int], count: Sequence[int], row: int) -> Tensor:
+        """One pass over the entries from `at` on of rows from `row` on, the first `count[i]` of
+        each real. Keeps `ids` and `filled` true, also if the pass is interrupted."""
+        features = self.target.hidden
+        assert features is not None, "the target has read nothing yet"
+        width = max(1, *count)
+        for i, (start, n) in enumerate(zip(at, count, strict=True)):
+            if n:
+                self.filled[row + i] = min(self.filled[row + i], start)
+        rows = range(row, row + len(at))
+        # both buffers have slack behind the longest sequence, so that padding ends within them
+        known = torch.stack([features[b, s : s + width] for b, s in zip(rows, at, strict=True)])
+        next_ids = [_padded(seqs.tokens[b, s + 1 :], width) for b, s in zip(rows, at, strict=True)]
+        tokens = torch.stack(next_ids).to(known.device, non_blocking=True)
+        states = self.model.forward(self.model.combine(known), tokens, at, self.cache, row=row)
+        for i, (start, n) in enumerate(zip(at, count, strict=True)):
+            if n:
+                read = slice(start, start + n + 1)
+                self.ids[row + i, read] = seqs.tokens[row + i, read]
+                self.filled[row + i] = start + n
+        return states
+
+
+def _padded(tokens: Tensor, width: int) -> Tensor:
+    """The first `width` tokens; zeros past the end of the buffer."""
+    part = tokens[:width]
+    return torch.nn.functional.pad(part, (0, width - len(part)))

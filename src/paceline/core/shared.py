@@ -1,0 +1,43 @@
+"""Another model over the target's own cache: what a draft made of the target itself reads.
+
+The target has read everything up to the pending token, so such a draft needs no cache, no prefill
+and no rollback of its own: its context is the target's own keys and values. It writes behind them,
+where the target's next pass writes anyway.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from paceline.core.cached import CachedModel
+from paceline.core.protocols import Model
+from paceline.core.sequences import Sequences
+
+
+class Shared:
+    """`model` over `target`'s cache, whose shape must suit both. `vocab` cuts the logits."""
+
+    def __init__(self, target: CachedModel, model: Model) -> None:
+        self.target = target
+        self.model = model
+        self.vocab = min(target.vocab, model.vocab_size)
+
+    def read(self, seqs: Sequences) -> Tensor:
+        """Logits [B, V] behind the last committed token of each running row."""
+        pending = [seqs.tokens[b, max(0, n - 1)] for b, n in enumerate(seqs.lengths)]
+        self.target.sync(seqs)
+        return self._feed(seqs, torch.stack(pending), -1)
+
+    def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        """Logits [B, V] behind one more token a row, `tokens` [B]: the draft's token number
+        `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
+        return self._feed(seqs, tokens, behind)
+
+    def _feed(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        at = self.target.lend(seqs, behind)
+        tokens = tokens.to(self.model.device, non_blocking=True)
+        tokens = tokens.clamp(max=self.model.vocab_size - 1)  # as the target reads them
+        output = self.model.forward(tokens[:, None], at, self.target.cache)
+        assert output.logits is not None
+        return output.logits[:, 0, : self.vocab]

@@ -1,0 +1,1 @@
+"""Drafters made from what the user has: the target's own answers train a head or a small model."""

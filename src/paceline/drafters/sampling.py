@@ -1,0 +1,114 @@
+"""How a chain of tokens is drafted from a model's logits: the one place where q comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from paceline.core.noise import draw
+from paceline.core.sequences import Sequences
+from paceline.core.shape import distribution
+from paceline.core.types import Draft
+
+
+class Reads(Protocol):
+    """What scores the next token and keeps a cache somewhere: a `CachedModel`, a model over the
+    target's own cache, or a head that follows the target."""
+
+    def read(self, seqs: Sequences) -> Tensor:
+        """Logits [B, V'] behind the last committed token of each running row."""
+        ...
+
+    def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        """Logits [B, V'] behind one more token a row, `tokens` [B]: the draft's token number
+        `behind` (from 0). Called after `read`, for `behind` = 0, 1, …"""
+        ...
+
+
+class Chain:
+    """Drafts token by token from what `reads` scores, each row at its own temperature and
+    truncation, or at `temperature`; 0 drafts greedily.
+
+    Rows without a temperature are drafted greedily unless `temperature` says otherwise. q is
+    exactly what a token was drawn from: the shaped distribution, or a point mass for a greedy
+    draft. `ids` [V'] int64: the target's id of each logit (None: the same); q is over those ids, of
+    which there are `vocab` (None: as many as logits). A row's draft ends before the token at which
+    the product of the largest probabilities so far, the next one's included, is below `confidence`.
+    """
+
+    def __init__(
+        self,
+        reads: Reads,
+        temperature: float | None = None,
+        ids: Tensor | None = None,
+        vocab: int | None = None,
+        confidence: float = 0.0,
+    ) -> None:
+        self._reads = reads
+        self._temperature = temperature
+        self._ids = ids
+        self._vocab = vocab
+        self._confidence = confidence
+        # tokens that the head's vocabulary has and the target's has not are never drafted
+        outside = None if ids is None or vocab is None else ids >= vocab
+        self._outside = outside if outside is not None and bool(outside.any()) else None
+
+    def propose(self, seqs: Sequences, lengths: list[int]) -> Draft:
+        """`lengths[b]` tokens for row b, or fewer where `confidence` ends the draft."""
+        width = max(lengths)
+        # a drawn token of a greedy row needs no q: its verifier does not look at one
+        sampled = [b for b in range(seqs.batch) if lengths[b] and self._heat(seqs, b) > 0]
+        u = seqs.draft_noise(width) if sampled else None
+        sure = torch.ones(())
+        tokens: list[Tensor] = []
+        q: list[Tensor] = []
+        for j in range(width):
+            logits = self._reads.extend(seqs, tokens[-1], j - 1) if j else self._reads.read(seqs)
+            if self._ids is None:
+                logits = logits[:, : self._vocab]
+            elif self._outside is not None:
+                logits = logits.masked_fill(self._outside.to(logits.device), -torch.inf)
+            if self._confidence > 0:
+                # asked before the token is drawn: to drop one that is drawn would change its law
+                sure = sure.to(logits.device) * torch.softmax(logits, -1).amax(-1)
+                doubtful: list[bool] = (sure < self._confidence).tolist()  # pyright: ignore
+                lengths = [min(n, j) if no else n for n, no in zip(lengths, doubtful, strict=True)]
+                if max(lengths) <= j:
+                    break
+            token = logits.argmax(-1)
+            if u is not None:
+                token, q_j = self._sample(seqs, logits, token, sampled, u[:, j])
+                q.append(self._spread(q_j))
+            tokens.append(token if self._ids is None else self._ids.to(token.device)[token])
+        if not tokens:
+            return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths)
+        return Draft(torch.stack(tokens, 1), lengths, torch.stack(q, 1) if q else None)
+
+    def _heat(self, seqs: Sequences, row: int) -> float:
+        return seqs.params[row].temperature if self._temperature is None else self._temperature
+
+    def _sample(
+        self, seqs: Sequences, logits: Tensor, top: Tensor, sampled: Sequence[int], u: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Indices [B] and their q [B, V']; one-hot at `top` for the rows that are not sampled."""
+        q = torch.zeros_like(logits).scatter_(-1, top[:, None], 1.0)
+        for b in sampled:
+            q[b] = distribution(logits[b : b + 1], seqs.params[b], self._heat(seqs, b))[0]
+        token = draw(q, u.to(q.device, non_blocking=True))
+        # where the model gave no distribution (NaN): index 0 as a point mass, still lossless
+        point = torch.zeros_like(q)
+        point[:, 0] = 1
+        return token.clamp(min=0), torch.where((token < 0)[:, None], point, q)
+
+    def _spread(self, q: Tensor) -> Tensor:
+        """q [B, V'] over the target's ids."""
+        if self._ids is None:
+            return q
+        size = self._vocab or int(self._ids.max()) + 1
+        inside = self._ids < size
+        ids = self._ids[inside].to(q.device)
+        whole = q.new_zeros(q.shape[0], size)
+        return whole.index_copy_(1, ids, q if bool(inside.all()) else q[:, inside.to(q.device)])

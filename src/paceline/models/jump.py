@@ -1,0 +1,300 @@
+"""Jump heads: from the target's last state straight into its own last blocks.
+
+The newest token passes the target's first block or blocks. A predictor then guesses the state that
+would enter block E, from what came out and from the states that entered E and left the last block
+one token before. From there on all is the target's own: its last blocks, over its own keys and
+values, its norm, and the rows of its output layer for the frequent tokens. So a head holds a
+predictor alone, and its context is the target's. (`paceline.distill.jump` has the formula.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paceline.core.cached import CachedModel
+from paceline.core.sequences import Sequences
+from paceline.errors import PacelineError
+from paceline.models.head_codes import decode
+from paceline.models.head_files import MadeFor, head_config, head_tensors
+from paceline.models.native import NativeTransformer, joined, layer
+from paceline.models.native_weights import NativeWeights
+from paceline.models.store import packed_folder
+
+if TYPE_CHECKING:
+    from paceline.core.protocols import Model
+    from paceline.kernels._native import Linear
+    from paceline.models.config import Config
+
+_FORMAT = "int8"  # of the predictor and of the cut output layer
+
+
+class Jump:
+    """A `paceline.drafters.head.Head`."""
+
+    def __init__(
+        self, config: JumpConfig, target: NativeTransformer, parts: NativeWeights, ids: Tensor
+    ) -> None:
+        self.taps = [config.enter, config.layers]
+        self.ids = ids
+        self.confidence = config.confidence
+        self._target = target
+        self._eps = target.config.eps
+        self._first = _First(target, config.early)
+        self._linear = joined(parts, "linear")
+        self._up = joined(parts, "up") if config.width else None
+        self._down = joined(parts, "down") if config.width else None
+        self._last = _Last(config, target, parts)
+
+    def over(self, target: CachedModel) -> JumpReads:
+        """See `paceline.drafters.head.Head`."""
+        return JumpReads(self, target)
+
+    def step(
+        self, tokens: Tensor, entered: Tensor, left: Tensor, at: Sequence[int], cache: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Read `tokens` [B] at positions `at`, behind which `cache`, the target's, is written.
+        From what entered the last blocks and left them [B, D] at the token before: the same at
+        these, and logits [B, V']."""
+        entered = self._guess(self._first(tokens, at, cache), entered, left)
+        left, logits = self._last(entered, at, cache)
+        return entered, left, logits
+
+    def _guess(self, *states: Tensor) -> Tensor:
+        stacked = torch.stack(states, 1)
+        u = F.rms_norm(stacked, stacked.shape[-1:], None, self._eps).flatten(1)
+        x = self._product(self._linear, u)
+        if self._up is None or self._down is None:
+            return x
+        rows = [F.silu(row) for row in self._product(self._up, u)]  # else neighbours change bits
+        return x + self._product(self._down, torch.stack(rows))
+
+    def _product(self, linear: Linear, x: Tensor) -> Tensor:
+        return torch.from_numpy(linear(self._target.engine, x.contiguous().numpy()))
+
+
+class JumpReads:
+    """What `head` reads of the rows of one target, and its state between two drafted tokens."""
+
+    def __init__(self, head: Jump, target: CachedModel) -> None:
+        self._head = head
+        self._target = target
+        self._entered = self._left = torch.empty(0)
+
+    def read(self, seqs: Sequences) -> Tensor:
+        """Logits [B, V'] behind the last committed token of each running row, of two at least."""
+        self._target.sync(seqs)
+        hidden = self._target.hidden
+        assert hidden is not None
+        # the target's states end one token before the pending one, which is the last
+        places = [max(0, n - 2) for n in seqs.lengths]
+        states = torch.stack([hidden[b, at] for b, at in enumerate(places)])
+        self._entered, self._left = states.chunk(2, -1)
+        pending = [seqs.tokens[b, max(0, n - 1)] for b, n in enumerate(seqs.lengths)]
+        return self._step(seqs, torch.stack(pending), -1)
+
+    def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        """Logits [B, V'] behind the draft's token number `behind`, `tokens` [B]."""
+        return self._step(seqs, tokens, behind)
+
+    def _step(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
+        at = self._target.lend(seqs, behind)
+        tokens = tokens.clamp(max=self._target.model.vocab_size - 1)  # as the target reads them
+        self._entered, self._left, logits = self._head.step(
+            tokens, self._entered, self._left, at, self._target.cache
+        )
+        return logits
+
+
+class _First:
+    """The target's first `count` blocks: from tokens to states."""
+
+    def __init__(self, target: NativeTransformer, count: int) -> None:
+        self._target, self._count = target, count
+        self._scale = target.config.embed_scale
+        self._decoder = target.decoder(range(count)) if count else None
+        self._length = 0
+
+    def __call__(self, tokens: Tensor, at: Sequence[int], cache: Any) -> Tensor:
+        """`tokens` [B] at positions `at` -> [B, D]; writes these blocks' entries of `cache`."""
+        target, ids = self._target, tokens[:, None].contiguous().numpy()
+        if self._decoder is None:
+            return torch.from_numpy(target.embedding.rows(ids[:, 0])) * self._scale
+        if cache.length > self._length:
+            self._length = cache.length
+            target.set_ropes(self._decoder, self._length)
+        states = torch.empty(*ids.shape, target.config.hidden)
+        self._decoder.forward(
+            target.engine, ids, at, cache.data.numpy(), 0, states.numpy(), taps=[self._count]
+        )
+        return states[:, 0]
+
+
+class _Last:
+    """The target's last blocks, or the head's own copies: from states to logits."""
+
+    def __init__(self, config: JumpConfig, target: NativeTransformer, parts: NativeWeights) -> None:
+        last = range(config.enter, config.layers)
+        own = {i: layer(target.config, parts, i) for i in last} if config.tuned else {}
+        self._target = target
+        self._count = len(last)
+        self._head = joined(parts, "head")
+        self._decoder = target.decoder(last, head=self._head, own=own)
+        self._length = 0
+
+    def __call__(self, states: Tensor, at: Sequence[int], cache: Any) -> tuple[Tensor, Tensor]:
+        """`states` [B, D] at positions `at` -> the states that leave the last block [B, D], and
+        logits [B, V']; writes these blocks' entries of `cache`."""
+        if cache.length > self._length:
+            self._length = cache.length
+            self._target.set_ropes(self._decoder, self._length)
+        left = torch.empty(len(states), 1, states.shape[-1])
+        logits = torch.empty(len(states), 1, self._head.rows)
+        self._decoder.forward(
+            self._target.engine,
+            None,
+            at,
+            cache.data.numpy(),
+            0,
+            left.numpy(),
+            logits.numpy(),
+            taps=[self._count],
+            states=states[:, None].contiguous().numpy(),
+        )
+        return left[:, 0], logits[:, 0]
+
+
+@dataclass(frozen=True)
+class JumpConfig:
+    """A head's config.json. `early`: how many first blocks it runs through; `enter`: the block that
+    it jumps into, of `layers`; `hidden`: D; `width`: of the predictor's hidden layer (0: none);
+    `tuned`: it brings these blocks itself; `confidence`: see `paceline.drafters.sampling.Chain`."""
+
+    early: int
+    enter: int
+    layers: int
+    hidden: int
+    width: int
+    tuned: bool
+    confidence: float
+    made_for: MadeFor
+
+    @classmethod
+    def read(cls, raw: dict[str, Any], name: str) -> JumpConfig:
+        """Raises PacelineError for a config that is none."""
+        try:
+            sizes = {key: int(raw["target"][key]) for key in ("hidden", "vocab", "layers")}
+            config = cls(
+                early=int(raw["early"]),
+                enter=int(raw["enter"]),
+                layers=int(raw["layers"]),
+                hidden=int(raw["hidden"]),
+                width=int(raw["width"]),
+                tuned=bool(raw["tuned"]),
+                confidence=float(raw.get("confidence", 0.0)),
+                made_for=MadeFor(str(raw["target"]["name"]), **sizes),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise PacelineError(f"{name}'s config.json is not a jump head's ({error!r})") from None
+        wrong = (config.hidden, config.layers) != (sizes["hidden"], sizes["layers"])
+        wrong = wrong or not 0 <= config.early < config.enter < config.layers
+        if wrong or not 0 <= config.confidence < 1:
+            raise PacelineError(f"{name}'s config.json makes no sense; get it again")
+        return config
+
+
+def is_jump(raw: dict[str, Any]) -> bool:
+    """Whether this is the config.json of a jump head."""
+    return raw.get("paceline_head") == "jump"
+
+
+def load_jump(folder: Path, name: str, target: Model, target_name: str) -> Jump:
+    """The head in `folder`, which the user calls `name`, for `target`, called `target_name`.
+
+    Raises PacelineError, in one line, for files that cannot be read, a head that was made for
+    another target, or a target that does not run on the native kernels.
+    """
+    config = JumpConfig.read(head_config(folder, name), name)
+    if not isinstance(target, NativeTransformer):
+        raise PacelineError(
+            f"{name} needs a target on the native kernels, which {target_name} is not here; "
+            "use --draft lookup, or --dtype int8 on a CPU"
+        )
+    config.made_for.check(name, target_name, target.config)
+    tensors = head_tensors(folder, name)
+    try:
+        ids = tensors["ids"].long()
+        kept = _Kept(folder, config, target, tensors, ids)
+        kept.check()
+        with NativeWeights(kept, _FORMAT, target.engine, packed_folder()) as parts:
+            return Jump(config, target, parts, ids)
+    except KeyError as error:
+        raise PacelineError(f"{name} has no tensor {error}; get it again") from None
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise PacelineError(f"{name}'s weights do not fit ({reason}); get it again") from None
+
+
+class _Kept:
+    """A head's matrices and the rows of the target's output layer, as a checkpoint to pack."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: JumpConfig,
+        target: NativeTransformer,
+        tensors: dict[str, Tensor],
+        ids: Tensor,
+    ) -> None:
+        self._tensors, self._ids, self._target = tensors, ids, target
+        self._jump = config
+        digest = hashlib.sha256((folder / "config.json").read_bytes())
+        for path in sorted(folder.glob("*.safetensors")):
+            state = path.stat()
+            digest.update(f"{state.st_size} {state.st_mtime_ns} {target.head.kind} ".encode())
+        # another target of this shape has other rows: a few of them tell
+        digest.update(target.head.rows(np.arange(0, target.vocab_size, 997)).tobytes())
+        self.fingerprint = digest.hexdigest()
+
+    @property
+    def config(self) -> Config:
+        """Sizes that say about how much there is to pack."""
+        return self._target.config
+
+    def check(self) -> None:
+        """Raise ValueError unless the sizes are what the config and the target make them."""
+        dim, width = self._jump.hidden, self._jump.width
+        wanted = {"linear.weight": (dim, 3 * dim), "linear.bias": (dim,)}
+        if width:
+            wanted |= {"up.weight": (width, 3 * dim), "down.weight": (dim, width)}
+        for key, shape in wanted.items():
+            found = tuple(self.tensor(key).shape)
+            if found != shape:
+                raise ValueError(f"{key} is {found}, not {shape}")
+        ids = self._ids
+        if ids.dim() != 1 or not len(ids) or len(ids.unique()) < len(ids):  # else q would be wrong
+            raise ValueError("its ids are damaged")
+        if not 0 <= int(ids.min()) <= int(ids.max()) < self._target.vocab_size:
+            raise ValueError("it drafts tokens that the target has not")
+
+    def __contains__(self, name: str) -> bool:
+        name = _own(name)
+        return name == "head.weight" or name in self._tensors or f"{name}.codes" in self._tensors
+
+    def tensor(self, name: str) -> Tensor:
+        if name == "head.weight":
+            return torch.from_numpy(self._target.head.rows(self._ids.numpy()))
+        return decode(self._tensors, _own(name))
+
+
+def _own(name: str) -> str:
+    """What the head's file calls a tensor of one of the target's blocks."""
+    return name.replace("model.layers.", "blocks.")
