@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paceline.distill.blocks import Attention, KeysValues, Mlp, RmsNorm, rms_norm
 from paceline.distill.folder import hf_config
+from paceline.distill.losses import check_tv, divergence
 from paceline.distill.teacher import Teacher
 from paceline.distill.trainee import Batch, Export, Needs, Step, options
 from paceline.errors import PacelineError
@@ -27,10 +27,12 @@ from paceline.models.eagle3_config import layer_ids
 def eagle3(teacher: Teacher, vocab: Tensor, given: dict[str, str]) -> Eagle3Trainee:
     """A head over the tokens `vocab` [N] int64. `given` may name `taps`, three layers whose
     entering states it reads ("2,14,27"; default: the third, the middle and the last one), and
-    `train_head`: whether its output layer is trained too (default: it stays the target's own)."""
+    `train_head`: whether its output layer is trained too (default: it stays the target's own);
+    `tv`: share of total variation in the loss."""
     total = teacher.config.layers
-    values = options(given, taps=f"2,{total // 2},{total - 1}", train_head=False)
-    return Eagle3Trainee(teacher, vocab, _taps(values["taps"], total), values["train_head"])
+    values = options(given, taps=f"2,{total // 2},{total - 1}", train_head=False, tv=0.0)
+    taps = _taps(values["taps"], total)
+    return Eagle3Trainee(teacher, vocab, taps, values["train_head"], check_tv(values["tv"]))
 
 
 class Layer(nn.Module):
@@ -67,10 +69,16 @@ class Eagle3Trainee:
     kind = "eagle3"
 
     def __init__(
-        self, teacher: Teacher, vocab: Tensor, taps: tuple[int, int, int], train_head: bool
+        self,
+        teacher: Teacher,
+        vocab: Tensor,
+        taps: tuple[int, int, int],
+        train_head: bool,
+        tv: float,
     ) -> None:
         config = teacher.config
-        self.settings: dict[str, Any] = {"taps": list(taps), "train_head": train_head}
+        self.settings: dict[str, Any] = {"taps": list(taps), "train_head": train_head, "tv": tv}
+        self._tv = tv
         self.needs = Needs(taps=(*taps, config.layers))
         self._teacher, self._vocab, self._taps = teacher, vocab.to(teacher.device), taps
         self._known = torch.zeros(config.vocab_size, dtype=torch.bool, device=teacher.device)
@@ -136,7 +144,7 @@ class Eagle3Trainee:
         """See `Trainee`."""
 
     def loss(self, batch: Batch, steps: int) -> Step:
-        """KL(p || q) over the answer, the mean over all anchors of all steps."""
+        """The divergence of p and q (see `losses`), its mean over all anchors of all steps."""
         total, terms = batch.hidden.new_zeros(()), 0
         agree: list[Tensor] = []
         overlap: list[Tensor] = []
@@ -148,7 +156,7 @@ class Eagle3Trainee:
                 last = rms_norm(last, self._target_norm, self._config.eps)
                 p = _log_probs(last @ self._target_head.T)
             q = self.log_probs(x[counted])
-            total = total + F.kl_div(q, p, reduction="sum", log_target=True)
+            total = total + divergence(p, q, self._tv)
             terms += len(q)
             right = torch.zeros_like(counted)
             right[counted] = self._vocab[q.argmax(-1)] == top[counted]

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paceline.distill.blocks import Block, KeysValues, rms_norm
+from paceline.distill.losses import check_tv, divergence
 from paceline.distill.lowrank import LowRank, adapt
 from paceline.distill.teacher import Teacher
 from paceline.distill.trainee import Batch, Export, Needs, Step, options
@@ -37,10 +38,11 @@ def jump(teacher: Teacher, vocab: Tensor, given: dict[str, str]) -> JumpTrainee:
     """A fresh jump head. Options: `early` (0 to 3) and `blocks` (1 to 3): how many of the target's
     first and last blocks it runs through; `width` of the predictor's hidden layer (0: none);
     `rank` of what is added to each matrix of the last blocks (0: they stay the target's own; -1:
-    their matrices are trained themselves)."""
-    chosen = options(given, early=1, blocks=1, width=2048, rank=0)
+    their matrices are trained themselves); `tv`: share of total variation in the loss."""
+    chosen = options(given, early=1, blocks=1, width=2048, rank=0, tv=0.0)
     early, blocks = chosen["early"], chosen["blocks"]
     width, rank = chosen["width"], chosen["rank"]
+    check_tv(chosen["tv"])
     if not 1 <= blocks <= 3 or not 0 <= early <= 3:
         raise PacelineError("--set blocks must be 1 to 3, and early 0 to 3")
     if early + blocks >= teacher.config.layers:
@@ -90,7 +92,7 @@ class JumpTrainee:
 
     kind = "jump"
 
-    def __init__(self, teacher: Teacher, vocab: Tensor, chosen: dict[str, int]) -> None:
+    def __init__(self, teacher: Teacher, vocab: Tensor, chosen: dict[str, Any]) -> None:
         config = teacher.config
         blocks, width, rank = chosen["blocks"], chosen["width"], chosen["rank"]
         self._config, self._vocab = config, vocab
@@ -105,7 +107,7 @@ class JumpTrainee:
         if rank:
             for block in self._blocks:
                 adapt(block, rank)
-        self._rank = rank
+        self._rank, self._tv = rank, chosen["tv"]
         self._square: Tensor | None = None
         self._product: Tensor | None = None
         self._norm = teacher.norm()
@@ -194,7 +196,7 @@ class JumpTrainee:
             logits = F.linear(rms_norm(left, self._norm, self._config.eps), self._head)
             mask = batch.mask(step)[:, first:end]
             p = log_p[:, places - first][mask]
-            each = F.kl_div(logits[mask].log_softmax(-1), p, reduction="sum", log_target=True)
+            each = divergence(p, logits[mask].log_softmax(-1), self._tv)
             total = total + FADE**step * each / max(1, int(mask.sum()))
             weight += FADE**step
             right = torch.zeros_like(batch.tokens, dtype=torch.bool)
