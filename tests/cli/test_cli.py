@@ -68,7 +68,7 @@ BAD = [
     (("generate", "x", "-m", "{tiny}", "--draft", "lookup:0"), "1 to 64"),
     (("generate", "x", "-m", "{tiny}", "--draft", "lookup:5-3"), "1 to 64"),
     (("generate", "x", "-m", "{tiny}", "--draft", "model:"), "model:NAME"),
-    (("generate", "x", "-m", "{tiny}", "--draft", "self:int3"), "self:int4"),
+    (("generate", "x", "-m", "{tiny}", "--draft", "self:int3"), "did you mean"),
     (("generate", "x", "-m", "{tiny}", "--draft", "self:skip=x"), "self:skip=N"),
     (("generate", "x", "-m", "{tiny}", "--draft", "self:skip=99"), "self:skip=99"),
     (("generate", "x", "-m", "{tiny}", "--draft", "self:skip=auto"), "paceline distill skip"),

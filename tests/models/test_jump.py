@@ -104,11 +104,13 @@ def test_it_computes_what_the_formulas_say(
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "int8"])
-def test_in_its_own_format_it_is_near(home, targets, dtype) -> None:
+@pytest.mark.parametrize(("own", "near"), [("int8", 0.2), ("int4", 0.5)])
+def test_in_few_bits_it_is_near(home, targets, monkeypatch, dtype, own, near) -> None:
+    monkeypatch.setattr(jump, "_FORMAT", own)
     target, model = targets("qwen2", dtype)
     folder = write_jump(home / "near", target)
     head, other = opened(folder, model), opened(write_jump(home / "far", target, seed=1), model)
-    assert worst(target, folder, drafted(head, model)) < 0.2
+    assert worst(target, folder, drafted(head, model)) < near
     assert worst(target, folder, drafted(other, model)) > 0.5
 
 
@@ -133,7 +135,8 @@ def test_a_cache_that_is_longer_than_the_last_one(home, targets, exact) -> None:
         assert torch.equal(alone.q[0], draft.q[1])
 
 
-def test_what_was_packed_is_read_back_for_the_same_target_alone(home, targets) -> None:
+def test_what_was_packed_is_read_back_for_the_same_target_alone(home, targets, monkeypatch) -> None:
+    monkeypatch.setattr(jump, "_FORMAT", "int8")
     target, model = targets("llama", "int8")
     folder = write_jump(home / "packed_head", target, tuned=True)
     first, again = (drafted(opened(folder, model), model) for _ in range(2))

@@ -36,14 +36,15 @@ class LLM(Generator):
     "lookup:N" (what followed the last N tokens before), "suffix" (what followed them most often),
     "model:NAME" (a smaller model of any vocabulary), "self:int4" and the like (the target itself,
     made cheaper), "head:DIR" (trained to draft for it), "A+B" (the first that proposes something),
-    or "auto". `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`: drafted tokens a round,
-    0 (plain decoding) to 32. `dtype`: "native" (a GGUF file's own weights), "int4", "int8", "fp16",
-    "bf16", "fp32" or "auto"; `device`: "cpu", "cuda" or "auto". `draft_temperature`: at which a
-    draft model draws; None = the request's own. `context`: the most tokens of prompt and output
-    together; None = what the model was made for. `threads`: CPU threads; None = one a core. Where
-    all models run on the native kernels, torch is set to one thread for the whole process: its own
-    would spin against theirs. `progress(done, total, what)` and `note(line)` hear what happens
-    meanwhile. Raises PacelineError for anything that the user can put right.
+    or "auto". `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`:
+    drafted tokens a round, 0 (plain decoding) to 32. `dtype`: "native" (a GGUF file's own weights),
+    "int4", "int8", "fp16", "bf16", "fp32" or "auto"; `device`: "cpu", "cuda" or "auto".
+    `draft_temperature`: at which a draft model draws; None = the request's own. `context`: the most
+    tokens of prompt and output together; None = what the model was made for. `threads`: CPU
+    threads; None = one a core. Where all models run on the native kernels, torch is set to one
+    thread for the whole process: its own would spin against theirs. `progress(done, total, what)`
+    and `note(line)` hear what happens meanwhile. Raises PacelineError for anything that the user
+    can put right.
     """
 
     def __init__(

@@ -19,9 +19,9 @@ class Plan:
 
     tokens: int | None = None
     seconds: float | None = None
-    lr: float = 1e-3
+    lr: float = 3e-4
     steps: int = 4
-    batch: int = 512
+    batch: int = 256
     seed: int = 0
     warmup: float = 0.05
     clip: float = 1.0

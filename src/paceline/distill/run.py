@@ -57,7 +57,7 @@ class Request:
     minutes: float | None = None
     tokens: int | None = None
     seed: int = 0
-    lr: float = 1e-3
+    lr: float = 3e-4
     steps: int = 4
     batch: int | None = None
     vocab: int = 8192
@@ -176,7 +176,7 @@ class _Run:
             "seed": request.seed,
             "lr": request.lr,
             "steps": request.steps,
-            "batch": request.batch or (4096 if self._device.type == "cuda" else 512),
+            "batch": request.batch or (4096 if self._device.type == "cuda" else 256),
             "vocab": request.vocab,
             "dtype": request.dtype,
             "set": request.given,

@@ -35,7 +35,7 @@ Answers = Annotated[
 ]
 Lr = Annotated[float, typer.Option("--lr", help="The highest learning rate.")]
 Steps = Annotated[int, typer.Option(help="Unrolled steps that are trained.")]
-Batch = Annotated[int | None, typer.Option(help="Tokens of a batch; default: 512, CUDA 4096.")]
+Batch = Annotated[int | None, typer.Option(help="Tokens of a batch; default: 256, CUDA 4096.")]
 Vocab = Annotated[int, typer.Option(help="So many frequent tokens can be guessed.")]
 Seed = Annotated[int, typer.Option(help="Same seed, settings and tokens, same weights on a CPU.")]
 Set = Annotated[

@@ -1,0 +1,138 @@
+"""Drafters by name: what stands behind `--draft`. A new one is a line in `DRAFTERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.build import suffix_draft
+from paceline.build.heads import check_head, make_head, shipped
+from paceline.build.models import Loaded, Models
+from paceline.build.self_drafts import check_self, make_self
+from paceline.build.translated import make_translated
+from paceline.core.cached import CachedModel
+from paceline.core.protocols import Drafter
+from paceline.drafters.first_of import FirstOf
+from paceline.drafters.lookup import Lookup
+from paceline.drafters.model import ModelDrafter
+from paceline.drafters.none import NoDraft
+from paceline.drafters.suffix_corpus import SuffixCorpus
+from paceline.errors import PacelineError, unknown
+from paceline.text.llm import MakesDrafter
+
+AUTO = "lookup:5"  # costs next to nothing where it finds nothing, and needs no second model
+SURE = "lookup:3-5"  # where a head follows, that guesses better than a short match does
+
+
+@dataclass(frozen=True)
+class DraftSetting:
+    """What all drafters are asked for. `temperature`: at which a draft model draws; None = the
+    request's own. `suffix_corpus`: earlier outputs of the same model."""
+
+    temperature: float | None = None
+    suffix_corpus: SuffixCorpus | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A word on `--draft`. `check(value)` refuses, with a PacelineError, what may not stand behind
+    its colon; `make` loads what it takes."""
+
+    check: Callable[[str], object]
+    make: Callable[[str, DraftSetting, Loaded, Models], MakesDrafter]
+
+
+class Spec:
+    """A drafter's name, taken apart: "lookup:3+model:X" is [("lookup", "3"), ("model", "X")].
+
+    Raises PacelineError for a word or a value that means nothing.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.parts: list[tuple[str, str]] = []
+        for part in text.split("+"):
+            kind, _, value = part.partition(":")
+            if kind not in DRAFTERS:
+                raise unknown("draft", part, ["auto", *DRAFTERS])
+            self.parts.append((kind, value))
+        for kind, value in self.parts:
+            DRAFTERS[kind].check(value)
+            if kind == "none" and len(self.parts) > 1:
+                raise PacelineError(f"draft {text!r}: none stands alone")
+
+    def maker(self, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+        """Loads what the drafters take; what builds them."""
+        makers = [DRAFTERS[kind].make(value, setting, target, models) for kind, value in self.parts]
+
+        def make(batch: int, length: int, cached: CachedModel) -> Drafter:
+            each = [maker(batch, length, cached) for maker in makers]
+            return each[0] if len(each) == 1 else FirstOf(*each)
+
+        return make
+
+    def __str__(self) -> str:
+        return "+".join(f"{kind}:{value}" if value else kind for kind, value in self.parts)
+
+
+def resolve(text: str, target: Loaded) -> str:
+    """The drafter's name with "auto" in terms of what suits `target`."""
+    if text != "auto":
+        return text
+    head = shipped(target)
+    return AUTO if head is None else f"{SURE}+head:{head}"
+
+
+def lookup_sizes(value: str) -> tuple[int, int]:
+    """The longest and the shortest n-gram of lookup:LONGEST and lookup:SHORTEST-LONGEST; 5 and 1 if
+    there is none."""
+    first, dash, last = (value or "5").partition("-")
+    sizes = (last, first) if dash else (first, "1")
+    if not all(size.isascii() and size.isdigit() for size in sizes):
+        raise PacelineError(f"lookup:{value}: give a number of tokens, N, or two, as in 3-5")
+    longest, shortest = map(int, sizes)
+    if not 1 <= shortest <= longest <= 64:
+        raise PacelineError(f"lookup:{value}: the n-gram must have 1 to 64 tokens")
+    return longest, shortest
+
+
+def _no_value(value: str) -> None:
+    if value:
+        raise PacelineError(f"draft 'none:{value}': none stands alone")
+
+
+def _needs_name(value: str) -> None:
+    if not value:
+        raise PacelineError("draft model needs a name: model:NAME")
+
+
+def _none(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+    return lambda batch, length, cached: NoDraft()
+
+
+def _lookup(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+    return lambda batch, length, cached: Lookup(*lookup_sizes(value))
+
+
+def _model(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+    differs = target.tokenizer.same_tokens(models.tokenizer(value))
+    if differs.first is not None:
+        return make_translated(value, setting, target, models)
+    if differs.message:
+        models.note(f"{value} drafts for {target.name}: {differs.message}")
+    draft = models(value)
+    vocab = min(target.tokenizer.size, draft.tokenizer.size, target.model.vocab_size)
+
+    def make(batch: int, length: int, cached: CachedModel) -> Drafter:
+        return ModelDrafter(CachedModel(draft.model, batch, length, vocab), setting.temperature)
+
+    return make
+
+
+DRAFTERS: dict[str, Kind] = {
+    "none": Kind(_no_value, _none),
+    "lookup": Kind(lookup_sizes, _lookup),
+    "model": Kind(_needs_name, _model),
+    "suffix": Kind(suffix_draft.check, suffix_draft.make),
+    "self": Kind(check_self, make_self),
+    "head": Kind(check_head, make_head),
+}
