@@ -76,6 +76,10 @@ BAD = [
     (("generate", "x", "-m", "{tiny}", "--draft", "head:"), "head:DIR_OR_ID"),
     (("generate", "x", "-m", "{tiny}", "--draft", "head:nowhere"), "no such head"),
     (("generate", "x", "-m", "{tiny}", "--suffix-corpus", "f"), "--draft suffix"),
+    (
+        ("generate", "x", "-m", "{tiny}", "--draft", "model:suffix", "--suffix-corpus", "f"),
+        "--draft suffix",
+    ),
     (("distill", "head", "-m", "{tiny}"), "--prompts"),
     (("distill", "head", "-m", "{tiny}", "--prompts", "nowhere.jsonl"), "nowhere.jsonl"),
     (("distill", "head", "-m", "{tiny}", "--kind", "medusa"), "jump"),

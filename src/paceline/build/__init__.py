@@ -65,7 +65,7 @@ class LLM(Generator):
         note: Note | None = None,
     ) -> None:
         setting = _Setting(draft, k, window, verify, draft_temperature)
-        if suffix_corpus is not None and "suffix" not in draft:
+        if suffix_corpus is not None and (draft == "auto" or "suffix" not in Spec(draft).kinds):
             raise PacelineError("a suffix corpus is for --draft suffix, alone or in A+B")
         if threads is not None:
             check_threads(threads)
@@ -87,7 +87,9 @@ class LLM(Generator):
         self, loaded: Loaded, setting: _Setting, context: int | None, progress: Progress | None
     ) -> None:
         self._loaded, self._setting = loaded, setting
-        super().__init__(setting.parts(loaded, self._open, self._corpus), context, progress)
+        self._spec = Spec(resolve(setting.draft, loaded))
+        parts = setting.parts(self._spec, loaded, self._open, self._corpus)
+        super().__init__(parts, context, progress)
 
     @property
     def name(self) -> str:
@@ -102,7 +104,7 @@ class LLM(Generator):
     @property
     def draft(self) -> str:
         """The drafter, "auto" resolved."""
-        return str(Spec(resolve(self._setting.draft, self._loaded)))
+        return str(self._spec)
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,11 @@ class _Setting:
                 f"the draft temperature must be at least 0, not {self.draft_temperature}"
             )
 
-    def parts(self, target: Loaded, models: Models, corpus: SuffixCorpus | None) -> Parts:
-        """The parts that these names stand for."""
-        setting = DraftSetting(self.draft_temperature, corpus)
-        make = Spec(resolve(self.draft, target)).maker(setting, target, models)
+    def parts(
+        self, spec: Spec, target: Loaded, models: Models, corpus: SuffixCorpus | None
+    ) -> Parts:
+        """The parts that these names stand for; `spec`: what `draft` is for this target."""
+        make = spec.maker(DraftSetting(self.draft_temperature, corpus), target, models)
         verifier, controller = _VERIFIERS[self.verify](), _WINDOWS[self.window](self.k)
         ended = None if corpus is None else partial(_remember, corpus, models.note)
         return Parts(target.model, target.tokenizer, make, verifier, controller, ended)

@@ -60,6 +60,11 @@ class Spec:
             if kind == "none" and len(self.parts) > 1:
                 raise PacelineError(f"draft {text!r}: none stands alone")
 
+    @property
+    def kinds(self) -> list[str]:
+        """The words, in order."""
+        return [kind for kind, _ in self.parts]
+
     def maker(self, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
         """Loads what the drafters take; what builds them."""
         makers = [DRAFTERS[kind].make(value, setting, target, models) for kind, value in self.parts]

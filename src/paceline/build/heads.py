@@ -75,7 +75,15 @@ def _load(folder: Path, name: str, target: Loaded, models: Models) -> Head:
 
 def _eagle3(folder: Path, name: str, target: Loaded, models: Models) -> Head:
     dtype = _NATIVE if isinstance(target.model, NativeTransformer) else target.dtype
-    return load_eagle3(folder, name, target.model, target.name, dtype, note=models.note)
+    return load_eagle3(
+        folder,
+        name,
+        target.model,
+        target.name,
+        dtype,
+        progress=models.progress,
+        note=models.note,
+    )
 
 
 def _jump(folder: Path, name: str, target: Loaded, models: Models) -> Head:

@@ -107,7 +107,7 @@ def _skipping(target: Loaded, count: str) -> Part:
 
 
 def _found(target: Loaded, layers: int) -> list[int]:
-    found = saved_skip(fingerprint(resolve(target.name)))
+    found = saved_skip(target.fingerprint or fingerprint(resolve(target.name)))
     if found is None or found.layers != layers:
         raise PacelineError(
             f"self:skip=auto: no search has been made for {target.name}; "
