@@ -59,8 +59,15 @@ def test_it_changes_no_token(llm: LLM, names: dict[str, str], word: str) -> None
         assert [done.token_ids for done in drafted.generate(PROMPTS, params)] == plain
 
 
-def test_auto_is_lookup_where_no_head_was_trained(llm: LLM) -> None:
-    assert llm.with_draft("auto").draft == "lookup:5"
+def test_auto_is_what_suits_the_weights(
+    llm: LLM, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy in 4 bits under fp16; lookup alone where that saves nothing, or cannot be."""
+    copied = llm.with_draft("auto", k=4)
+    assert copied.draft == "lookup:3-5+self:int4"
+    assert LLM(str(home / "target"), dtype="int8").draft == "lookup:5"
+    monkeypatch.setenv("PACELINE_KERNELS", "0")
+    assert LLM(str(home / "target"), dtype="fp16").draft == "lookup:5"
 
 
 def test_a_short_match_is_left_to_the_next_drafter(llm: LLM) -> None:

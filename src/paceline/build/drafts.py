@@ -18,10 +18,11 @@ from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.errors import PacelineError, unknown
+from paceline.models.native import NativeTransformer
 from paceline.text.llm import MakesDrafter
 
 AUTO = "lookup:5"  # costs next to nothing where it finds nothing, and needs no second model
-SURE = "lookup:3-5"  # where a head follows, that guesses better than a short match does
+SURE = "lookup:3-5"  # where another follows, that guesses better than a short match does
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def resolve(text: str, target: Loaded) -> str:
     """The drafter's name with "auto" in terms of what suits `target`."""
     if text != "auto":
         return text
+    if target.dtype == "fp16" and isinstance(target.model, NativeTransformer):
+        return f"{SURE}+self:int4"  # of a quarter of the bytes, and nearly always right
     head = shipped(target)
     return AUTO if head is None else f"{SURE}+head:{head}"
 
