@@ -10,8 +10,8 @@ SANITIZED := build/sanitize
 MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
-.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels bench-drafters roofline \
-	perplexity clean
+.PHONY: demo test test-slow lint format sanitize bench-core bench-kernels bench-drafters bench-verify \
+	roofline perplexity clean
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
@@ -53,6 +53,9 @@ bench-kernels: $(VENV)/.bench
 
 bench-drafters: $(VENV)/.run
 	$(RUN)/python benchmarks/drafters.py --readme README.md
+
+bench-verify: $(VENV)/.run
+	$(RUN)/python benchmarks/verify.py --page docs/losslessness.md
 
 roofline: $(VENV)/.run
 	$(RUN)/python benchmarks/roofline.py

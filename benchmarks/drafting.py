@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -20,6 +21,7 @@ from paceline.core.stats import Stats
 if TYPE_CHECKING:
     from paceline.build.drafts import Spec
     from paceline.core.cached import CachedModel
+    from paceline.core.params import SamplingParams
     from paceline.core.protocols import Drafter
     from paceline.core.sequences import Sequences
     from paceline.models.progress import Note, Progress
@@ -62,14 +64,21 @@ class Bench:
         return self._target.dtype
 
     def add(self, draft: str) -> str:
-        """Make a drafter; its name with "auto" resolved. Raises PacelineError as `LLM` does."""
+        """Make a drafter; its name with "auto" resolved. Trees stand behind an @: "@nodes=auto",
+        "@branches=3". Raises PacelineError as `LLM` does."""
         from paceline.build.drafts import DraftSetting, Spec, resolve
+        from paceline.build.trees import Shape
 
-        resolved = resolve(draft, self._target)
+        name, _, tree = draft.partition("@")
+        kind, _, size = tree.partition("=")
+        branches = int(size) if kind == "branches" else 1
+        shape = Shape.read(branches, size if kind == "nodes" else None)
+        resolved = resolve(name, self._target)
         spec = Spec(resolved)
         cached = self._cache(spec)
         before = resident()
-        make = spec.maker(DraftSetting(), self._target, self._models)
+        setting = DraftSetting(shape=shape)
+        make = spec.maker(setting, self._target, self._models)
         self._made[draft] = cached, make(1, self._room, cached)
         self.answer(draft, 2, 0, max_tokens=8)  # its weights come into memory with their first use
         after = resident()
@@ -87,26 +96,38 @@ class Bench:
             self._caches[key].sync(self._start(self._prompts[0], 1))
         return self._caches[key]
 
-    def _start(self, ids: list[int], max_tokens: int) -> Sequences:
+    def _start(
+        self, ids: list[int], max_tokens: int, params: SamplingParams | None = None
+    ) -> Sequences:
         from paceline.core.params import SamplingParams
         from paceline.core.sequences import Sequences
 
         seqs = Sequences(1, min(self._room, self._target.model.context))
-        seqs.admit(0, ids, SamplingParams(max_tokens=max_tokens), self._target.tokenizer.eos_ids)
+        params = replace(params or SamplingParams(), max_tokens=max_tokens)
+        seqs.admit(0, ids, params, self._target.tokenizer.eos_ids)
         return seqs
 
-    def answer(self, draft: str, k: int, prompt: int, max_tokens: int | None = None) -> Run:
-        """A greedy answer to the prompt of that number; the prompt has been read by then."""
+    def answer(
+        self,
+        draft: str,
+        k: int,
+        prompt: int,
+        max_tokens: int | None = None,
+        params: SamplingParams | None = None,
+        verify: str = "auto",
+    ) -> Run:
+        """An answer to the prompt of that number, greedy without `params`; the prompt has been read
+        by then."""
         import torch
 
+        from paceline.build.verify import make_verifier
         from paceline.controllers.fixed import Fixed
         from paceline.core.loop import Loop
-        from paceline.verifiers.rejection import Rejection
 
         cached, drafter = self._made[draft]
         ids, stats = self._prompts[prompt], Stats()
-        seqs = self._start(ids, max_tokens or self._max_tokens)
-        loop = Loop(cached, drafter, Rejection(), Fixed(k))
+        seqs = self._start(ids, max_tokens or self._max_tokens, params)
+        loop = Loop(cached, drafter, make_verifier(verify), Fixed(k))
         with torch.no_grad():
             cached.sync(seqs)
             drafter.propose(seqs, [1 if k else 0])  # which has a draft model read the prompt, too

@@ -29,9 +29,16 @@ class TappedLM(HashLM):
         return other
 
     def forward(
-        self, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0, logits: bool = True
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Tensor,
+        *,
+        row: int = 0,
+        logits: bool = True,
+        parents: Tensor | None = None,
     ) -> Output:
-        output = super().forward(tokens, at, cache, row=row, logits=logits)
+        output = super().forward(tokens, at, cache, row=row, logits=logits, parents=parents)
         places = torch.tensor(at)[:, None] + torch.arange(tokens.shape[1]) + 1
         states = cache[torch.arange(len(at))[:, None] + row, places]
         return Output(output.logits, states[..., None].float() + torch.tensor(self.taps).float())
@@ -58,13 +65,24 @@ class HashHead:
         return features.sum(-1, keepdim=True)
 
     def forward(
-        self, states: Tensor, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0
+        self,
+        states: Tensor,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Tensor,
+        *,
+        row: int = 0,
+        parents: Tensor | None = None,
     ) -> Tensor:
-        rows, place = torch.arange(len(at)) + row, torch.tensor(at)
-        assert int(place.max()) + tokens.shape[1] < cache.shape[1], "past the end of the cache"
+        rows, place, count = torch.arange(len(at)) + row, torch.tensor(at), tokens.shape[1]
+        assert int(place.max()) + count < cache.shape[1], "past the end of the cache"
+        chain = torch.arange(-1, count - 1).expand(len(at), -1)
+        nodes = chain if parents is None else parents
+        base = place - (nodes.shape[1] - count)
         out: list[Tensor] = []
-        for t in range(tokens.shape[1]):
-            before = torch.where(place + t == 0, 1, cache[rows, place + t])
+        for t in range(count):
+            parent = base + nodes[:, nodes.shape[1] - count + t] + 1
+            before = torch.where(parent == 0, 1, cache[rows, parent])
             assert bool((before >= 0).all()), "an entry was left out"
             entry = (before * 31 + states[:, t, 0].long() * 7 + tokens[:, t] * 17 + 3) % _PRIME
             cache[rows, place + t + 1] = entry
@@ -109,3 +127,6 @@ class Perfect:
 
     def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
         return self._cached.extend(seqs, tokens, behind)[:, self.ids]
+
+    def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
+        return self._cached.level(seqs, tokens, parents)[..., self.ids]

@@ -16,6 +16,7 @@ from paceline.core.params import SamplingParams
 from paceline.core.protocols import Controller, Drafter, Verifier
 from paceline.core.sequences import Sequences
 from paceline.core.target import Target
+from paceline.core.tree import depths
 from paceline.core.types import Draft, Emitted, Output, Round, Verdict
 from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
@@ -42,20 +43,35 @@ class TableModel:
         return None
 
     def forward(
-        self, tokens: Tensor, at: Sequence[int], cache: None, *, row: int = 0, logits: bool = True
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: None,
+        *,
+        row: int = 0,
+        logits: bool = True,
+        parents: Tensor | None = None,
     ) -> Output:
         if self.by == "token":
             return Output(self.table[tokens.clamp(max=len(self.table) - 1)])
-        places = torch.tensor(at)[:, None] + torch.arange(tokens.shape[1])
+        steps = torch.arange(count := tokens.shape[1])
+        if parents is not None:
+            whole = torch.tensor([depths(nodes) for nodes in parents.tolist()])
+            steps = whole[:, -count:] - (parents.shape[1] - count)
+        places = torch.tensor(at)[:, None] + steps
         return Output(self.table[places.clamp(max=len(self.table) - 1)])
+
+    def move(self, cache: None, row: int, source: Sequence[int], start: int) -> None:
+        """There is nothing to move."""
 
 
 class HashLM:
     """A model whose logits depend on every token of the prefix, through its cache.
 
-    Each cache entry is a hash of the entry before it and the token read, so a stale or misplaced
-    entry changes everything that follows. `jitter` mixes in logits of another seed: a drafter that
-    agrees with the plain one more or less often. `reads` counts the tokens read, padding too.
+    Each cache entry is a hash of the entry before it (in a tree, its parent's) and the token read,
+    so a stale or misplaced entry changes everything that follows. `jitter` mixes in logits of
+    another seed: a drafter that agrees with the plain one more or less often. `reads` counts the
+    tokens read, padding too.
     """
 
     states = 997
@@ -76,14 +92,25 @@ class HashLM:
         return torch.full((batch, length + 1), -1, dtype=torch.int64)
 
     def forward(
-        self, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0, logits: bool = True
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Tensor,
+        *,
+        row: int = 0,
+        logits: bool = True,
+        parents: Tensor | None = None,
     ) -> Output:
         rows = torch.arange(len(at)) + row
-        place = torch.tensor(at)
-        assert int(place.max()) + tokens.shape[1] < cache.shape[1], "past the end of the cache"
+        place, count = torch.tensor(at), tokens.shape[1]
+        assert int(place.max()) + count < cache.shape[1], "past the end of the cache"
+        nodes = torch.arange(-1, count - 1).expand(len(at), -1) if parents is None else parents
+        read = nodes.shape[1] - count  # in earlier passes
+        assert bool((nodes < torch.arange(nodes.shape[1])).all()), "a node before its parent"
         out: list[Tensor] = []
-        for t in range(tokens.shape[1]):
-            before = torch.where(place + t == 0, 1, cache[rows, place + t])
+        for t in range(count):
+            parent = place - read + nodes[:, read + t] + 1
+            before = torch.where(parent == 0, 1, cache[rows, parent])
             assert bool((before >= 0).all()), "a position was left out"
             state = (before * 31 + tokens[:, t] * 17 + 3) % 1000003
             cache[rows, place + t + 1] = state
@@ -91,35 +118,11 @@ class HashLM:
         self.reads += tokens.numel()
         return Output(torch.stack(out, 1))
 
-
-class Ranking(HashLM):
-    """A HashLM that can tell its likeliest tokens alone, and writes down what it was asked for."""
-
-    asked: list[str]
-
-    def __init__(self, vocab: int = 11, seed: int = 0) -> None:
-        super().__init__(vocab, seed)
-        self.asked = []
-
-    def forward(
-        self, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0, logits: bool = True
-    ) -> Output:
-        self.asked.append("logits" if logits else "nothing")
-        return super().forward(tokens, at, cache, row=row, logits=logits)
-
-    def best(
-        self,
-        tokens: Tensor,
-        at: Sequence[int],
-        cache: Tensor,
-        *,
-        row: int = 0,
-        limit: int | None = None,
-    ) -> Output:
-        self.asked.append("top")
-        scores = super().forward(tokens, at, cache, row=row).logits
-        assert scores is not None
-        return Output(None, None, scores[..., :limit].argmax(-1))
+    def move(self, cache: Tensor, row: int, source: Sequence[int], start: int) -> None:
+        assert list(source) == sorted(source)
+        for place, entry in enumerate(source, start + 1):
+            assert entry + 1 >= place, "an entry that another one has taken the place of"
+            cache[row, place] = cache[row, entry + 1]
 
 
 class Faulty:

@@ -17,6 +17,7 @@ from torch import Tensor
 from kernels import tiny_decoders
 from paceline.core.cached import CachedModel
 from paceline.core.sequences import Sequences
+from paceline.drafters.grow import TreeSize
 from paceline.drafters.head import HeadDrafter
 from paceline.models.jump import Jump, JumpConfig
 from paceline.models.native import NativeTransformer
@@ -263,12 +264,12 @@ def jump(
 
 
 def jump_drafter(
-    vocab: int, ids: tuple[int, ...] | None = None
+    vocab: int, ids: tuple[int, ...] | None = None, tree: TreeSize | None = None
 ) -> Callable[[Sequences], HeadDrafter]:
     """Makes a drafter for given sequences out of `jump`."""
 
     def make(seqs: Sequences) -> HeadDrafter:
         target, head = jump(vocab, ids=ids)
-        return HeadDrafter(CachedModel(target, seqs.batch, 256), head)
+        return HeadDrafter(CachedModel(target, seqs.batch, 256), head, tree=tree)
 
     return make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from exact import Q3, Q4, chain, loop_law, round_law, tree
+from exact import Q2, Q3, Q4, chain, loop_law, round_law, tree
 from fakes import Faulty, HashLM, TableModel, model_drafter
 from paceline.core.noise import DRAFT, Noise, draw, uniforms
 from paceline.core.params import SamplingParams
@@ -14,26 +14,28 @@ from paceline.verifiers.greedy import accepted_prefix
 from paceline.verifiers.rejection import Rejection
 
 
-def round_is_lossless(seed: int, k: int, vocab: int, draft: str, lengths=None, beside: int = 0):
+def round_is_lossless(
+    seed: int, k: int, vocab: int, draft: str, lengths=None, beside: int = 0, verifier=None
+):
     """One round of K drafted tokens leaves p exactly as it is. `draft`: "q", "point" mass, or
     "narrow" (the drafter's vocabulary is one smaller). Returns the laws and what was found."""
     p = tree(seed, vocab, k)
     width = vocab - (draft == "narrow")
-    shapes = Q3 if width == 3 else Q4
+    shapes = {2: Q2, 3: Q3, 4: Q4}[width]
     q = None if draft == "point" else tree(seed + 1, width, k - 1, shapes)
-    found = round_law(p, q, k, lengths, beside)
+    found = round_law(p, q, k, lengths, beside, verifier)
     worst = max(abs(share - chain(p, x)) for x, share in found.first.items())
     assert worst <= 1e-9
     return p, q, found
 
 
-def rounds_are_lossless() -> None:
+def rounds_are_lossless(verifier=None) -> None:
     """The same for a few of each kind."""
     for seed in (1, 2, 3):
         for draft in ("q", "point", "narrow"):
-            round_is_lossless(seed, 1, 4, draft)
-    round_is_lossless(4, 2, 3, "q")
-    round_is_lossless(5, 2, 3, "q", lengths=[0, 1, 2])
+            round_is_lossless(seed, 1, 4, draft, verifier=verifier)
+    round_is_lossless(4, 2, 3, "q", verifier=verifier)
+    round_is_lossless(5, 2, 3, "q", lengths=[0, 1, 2], verifier=verifier)
 
 
 LAWS: dict[str, tuple] = {  # p and q, what is asked of sampling, the grid, the right first token
@@ -107,17 +109,19 @@ def broken_drafts_leave_p_as_it_is() -> None:
         assert float((law - right).abs().max()) <= 1e-9
 
 
-def rejected_only_for_a_reason(draws: int = 100_000) -> None:
+def rejected_only_for_a_reason(draws: int = 100_000, k: int = 1, verifier=None) -> None:
     """Where q is p itself, nothing is ever refused."""
-    logits = torch.randn(1, 2, 8, generator=torch.Generator().manual_seed(0))
+    logits = torch.randn(1, k + 1, 8, generator=torch.Generator().manual_seed(0))
     ids = torch.tensor([3])
     row = Prefix(SamplingParams(temperature=0.7, top_p=0.9), ids, ids[:0], ids[:0], ())
     p = target(logits, [row])
-    noise = Noise.at(range(draws), [1] * draws, 1)
-    many = Target(p.logits, p.top.expand(draws, 2), range(draws), p.dense.expand(draws, 2, 8))
-    x = draw(many.dense[:, 0], uniforms(range(draws), [1] * draws, DRAFT, range(1))[:, 0])
-    draft = Draft(x[:, None], [1] * draws, many.dense[:, :1])
-    assert int(Rejection().verify(many, draft, noise).accepted.sum()) == draws
+    noise = Noise.at(range(draws), [1] * draws, k)
+    dense = p.dense.expand(draws, k + 1, 8)
+    many = Target(p.logits, p.top.expand(draws, k + 1), range(draws), dense)
+    u = uniforms(range(draws), [1] * draws, DRAFT, range(k))
+    x = torch.stack([draw(dense[:, i], u[:, i]) for i in range(k)], 1)
+    draft = Draft(x, [k] * draws, dense[:, :k])
+    assert int((verifier or Rejection()).verify(many, draft, noise).accepted.min()) == k
 
 
 def accepts_stop_at_the_first_refusal() -> None:
@@ -126,29 +130,32 @@ def accepts_stop_at_the_first_refusal() -> None:
     assert accepted_prefix(tests, [4, 4, 2, 4]).tolist() == [1, 4, 2, 0]
 
 
-def two_sure_rows(p: list[float], q: list[float], x: list[int], u: float, last: float):
+def two_sure_rows(
+    p: list[float], q: list[float], x: list[int], u: float, last: float, verifier=None
+):
     """The verdict for rows that each drafted one token of `x` from the same q, at fixed noise."""
     n = len(x)
     dense = torch.tensor(p).expand(n, 2, len(p))
     draft = Draft(torch.tensor(x)[:, None], [1] * n, torch.tensor(q).expand(n, 1, len(q)))
     noise = Noise(torch.full((n, 1), u).double(), torch.full((n, 2), last).double())
     top = torch.zeros(n, 2, dtype=torch.int64)
-    return Rejection().verify(Target(dense.log(), top, range(n), dense), draft, noise)
+    verifier = verifier or Rejection()
+    return verifier.verify(Target(dense.log(), top, range(n), dense), draft, noise)
 
 
-def impossible_tokens_are_refused() -> None:
+def impossible_tokens_are_refused(verifier=None) -> None:
     """p(x) = 0 is refused, even at u = 0, and what comes instead is possible."""
     for last in (0.0, 0.5, 1 - 2.0**-53):
-        verdict = two_sure_rows([0.5, 0.0, 0.5], [0.2, 0.6, 0.2], [1, 1], 0.0, last)
+        verdict = two_sure_rows([0.5, 0.0, 0.5], [0.2, 0.6, 0.2], [1, 1], 0.0, last, verifier)
         assert verdict.accepted.tolist() == [0, 0]
         assert verdict.tokens[0, 0] in (0, 2)
 
 
-def empty_residual_is_a_draw_from_p() -> None:
+def empty_residual_is_a_draw_from_p(verifier=None) -> None:
     """A refusal where q is at least p everywhere (rounding alone can do that): a draw from p."""
     high = [0.25 + 1e-7, 0.75 + 1e-7]
     first = [
-        int(two_sure_rows([0.25, 0.75], high, [1], 1 - 2.0**-53, last).tokens[0, 0])
+        int(two_sure_rows([0.25, 0.75], high, [1], 1 - 2.0**-53, last, verifier).tokens[0, 0])
         for last in (0.1, 0.2, 0.3, 0.9)
     ]
     assert first == [0, 0, 1, 1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fakes import HashLM, Ranking, run
+from fake_ranking import Ranking
+from fakes import HashLM, run
 from paceline.core.params import SamplingParams
 from paceline.drafters.lookup import Lookup
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fake_heads import HashHead, TappedLM
+from checks.trees import EITHER, branches, is_a_tree
+from fake_heads import HashHead, Perfect, TappedLM
 from fakes import HashLM, Scripted, liars, model_drafter, sequences
 from paceline import kernels
 from paceline.core.cached import CachedModel
@@ -14,6 +15,7 @@ from paceline.core.sequences import Sequences
 from paceline.core.shared import Shared
 from paceline.core.types import Draft
 from paceline.drafters.first_of import FirstOf
+from paceline.drafters.grow import Costs, TreeSize
 from paceline.drafters.head import HeadDrafter
 from paceline.drafters.lookup import Lookup
 from paceline.drafters.model import ModelDrafter
@@ -50,6 +52,21 @@ DRAFTERS = {
     "model over the target's cache": lambda seqs: ModelDrafter(
         Shared(CachedModel(HashLM(VOCAB, seed=4), seqs.batch, 256), model())
     ),
+    "suffix, branches": lambda seqs: Suffix(branches=True),
+    "branches": branches(model(), 3),
+    "branches at 0": branches(model(), 3, EITHER[1], 0.0),
+    "branches at 1": branches(model(), 2, EITHER[1], 1.0),
+    "growing": lambda seqs: ModelDrafter(
+        CachedModel(model(), seqs.batch, 256), tree=TreeSize(9, 3)
+    ),
+    "growing as it pays, over the target's cache": lambda seqs: ModelDrafter(
+        Shared(CachedModel(HashLM(VOCAB, seed=4), seqs.batch, 256), model()),
+        tree=TreeSize(Costs([1 + n / 9 for n in range(20)], [0.1] * 4), 4),
+    ),
+    "growing head": lambda seqs: HeadDrafter(
+        CachedModel(TappedLM(VOCAB, seed=3), seqs.batch, 256), Perfect(model()), None, TreeSize(6)
+    ),
+    "chains and trees": lambda seqs: FirstOf(Lookup(3), branches(model(), 2)(seqs)),
     "first of": lambda seqs: FirstOf(
         Lookup(3), ModelDrafter(CachedModel(model(), seqs.batch, 256))
     ),
@@ -64,6 +81,7 @@ DRAFTERS = {
 }
 if kernels.available():
     DRAFTERS["jump head"] = jump_drafter(VOCAB, (5, 0, 1, 4))
+    DRAFTERS["growing jump head"] = jump_drafter(VOCAB, (5, 0, 1, 4), TreeSize(6, 3))
 
 PROMPTS = [[1, 2, 3, 4, 2, 3], [5], [6, 6, 6, 6], [0, 1, 0, 1, 0]]
 PARAMS = [
@@ -96,12 +114,17 @@ def test_shapes_windows_and_q(make, k: list[int]) -> None:
     draft = make(seqs).propose(seqs, k)
     assert state(seqs) == before
     assert len(draft.lengths) == 4
-    assert all(type(n) is int and 0 <= n <= most for n, most in zip(draft.lengths, k, strict=True))
+    assert all(
+        type(n) is int and (n == 0 or most) for n, most in zip(draft.lengths, k, strict=True)
+    )
+    is_a_tree(draft, k)
     assert draft.lengths[2] == 0
     assert draft.tokens.dtype == torch.int64
     assert draft.tokens.dim() == 2
     assert draft.tokens.shape[0] == 4
-    assert max(draft.lengths) <= draft.tokens.shape[1] <= max(k)
+    assert max(draft.lengths) <= draft.tokens.shape[1]
+    if draft.parents is None:
+        assert draft.tokens.shape[1] <= max(k)
     assert bool(((draft.tokens >= 0) & (draft.tokens < VOCAB)).all())  # padding too: it is read
     if draft.q is None:
         return

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checks.trees import is_a_tree, output_is_the_targets_own, paths
 from fakes import Accepts, HashLM, TableModel, Windows, drive, run, sequences
 from paceline.core.cached import CachedModel
 from paceline.core.loop import Loop
@@ -209,3 +210,64 @@ def test_an_earlier_output_is_drafted_again(tmp_path: Path) -> None:
     again = run(model, prompts, params, suffix, 6)
     assert plain.ids == unsaved.ids == again.ids
     assert len(again.rounds) < 25
+
+
+def tree(suffix: Suffix, ids: list[int], k: int) -> list[list[int]]:
+    draft = suffix.propose(sequences([ids], SamplingParams()), [k])
+    is_a_tree(draft, [k])
+    assert draft.q is None
+    assert draft.draws is None
+    return paths(draft, 0)
+
+
+THRICE = [1, 2, 3, 9, 1, 2, 4, 8, 1, 2, 5, 6, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("ids", "k", "options", "right"),
+    [
+        (TIED, 4, {}, [[4], [3], [4, 8], [3, 9]]),
+        (TIED, 3, {}, [[4], [3], [4, 8]]),  # k tokens of all branches
+        (TIED, 1, {}, [[4]]),
+        (TIED, 4, {"factor": 0.5}, [[4], [3]]),  # no deeper than half of what matched
+        (THRICE, 4, {}, [[5], [4], [3], [5, 6]]),
+        (THRICE, 4, {"least": 0.4}, []),  # each is a third
+        ([1, 2, 3, 1, 2, 3, 1, 2, 4, 1, 2], 4, {}, [[3], [3, 1]]),  # no tie: as without branches
+        ([0, 1, 0, 2, 0, 1, 0, 2, 0], 8, {"depth": 1, "factor": 3.0},
+         [[2], [1], [2, 0], [1, 0], [1, 0, 2], [2, 0, 2], [2, 0, 1]]),
+    ],
+)  # fmt: skip
+def test_a_tie_is_followed_all_ways(ids: list[int], k: int, options: dict, right: list) -> None:
+    found = tree(Suffix(branches=True, **options), ids, k)
+    assert found == right, found
+
+
+def test_each_branch_runs_into_itself() -> None:
+    """The places near the end go on with the branch's own tokens, not with another's."""
+    ids = [7, 5, 8, 5]
+    assert tree(Suffix(factor=4.0, branches=True), ids, 6) == [[8], [8, 5], [8, 5, 8], [8, 5, 8, 5]]
+    ids = [5, 1, 5, 2, 5]
+    found = tree(Suffix(depth=1, factor=4.0, branches=True), ids, 8)
+    assert [2, 5, 2, 5] in found
+    assert [1, 5, 2] in found
+
+
+@settings(deadline=None, max_examples=80)
+@given(IDS, st.integers(0, 8), st.sampled_from([1, 2, 24]), st.sampled_from([0.5, 1.0, 3.0]))
+def test_the_first_ways_are_the_drafts_without_branches(
+    ids: list[int], k: int, depth: int, factor: float
+) -> None:
+    """Every branch has the most places where it turns off, the latest first: so the chain's first
+    tokens are there; and where nothing ties it is the chain."""
+    chain = drafted(Suffix(depth, factor=factor), ids, k)
+    found = tree(Suffix(depth, factor=factor, branches=True), ids, k)
+    assert len(found) <= k
+    assert found[:1] == [chain[:1]] * bool(chain)
+    longest = max((n for n in range(len(chain) + 1) if chain[:n] in found), default=0)
+    assert all(chain[: n + 1] in found for n in range(longest))
+    if all(len(path) == n for n, path in enumerate(found, 1)):
+        assert found == [chain[: n + 1] for n in range(len(chain))]
+
+
+def test_greedy_output_of_branches_is_the_targets_own() -> None:
+    output_is_the_targets_own(lambda seqs: Suffix(depth=1, factor=4.0, branches=True), 6)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from fake_tokenizer import ByteTokenizer
 from fakes import HashLM, sequences
+from paceline.build.drafts import DraftSetting
 from paceline.build.models import Loaded
 from paceline.build.suffix_draft import check, make, open_corpus
 from paceline.core.params import SamplingParams
@@ -42,7 +42,7 @@ def test_it_is_made_with_its_depth_and_corpus(tmp_path: Path) -> None:
     corpus = open_corpus(str(tmp_path / "file"), loaded())
     corpus.add([1, 2, 3, 4])
     corpus.save()
-    setting, ids = SimpleNamespace(suffix_corpus=corpus), [3, 9, 2, 3]
+    setting, ids = DraftSetting(suffix_corpus=corpus), [3, 9, 2, 3]
     for value, right in (("", [4]), ("1", [9])):
         drafter = make(value, setting, loaded(), None)(1, 64, None)  # type: ignore[arg-type]
         draft = drafter.propose(sequences([ids], SamplingParams()), [4])

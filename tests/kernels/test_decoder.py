@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels import tiny_decoders as tiny
 from paceline import kernels
+from paceline.core.tree import ancestry
 from paceline.errors import PacelineError
 from paceline.models.native import NativeTransformer
 
@@ -96,6 +97,31 @@ def ragged(model: NativeTransformer, ids: Tensor, whole: Tensor, at: list[int]) 
         for b in range(len(at)):
             assert torch.equal(got[b], whole[b, at[b] : at[b] + n])
         at = [p + n for p in at]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3"])
+def test_a_trees_nodes_agree_with_chains_to_the_bit(name: str, isa: str) -> None:
+    """Two trees side by side, of more nodes than one pass reads; and so do their likeliest."""
+    ours = tiny.native(tiny.Weights(tiny.FAMILIES[name]), 2, isa)
+    count, at = 40, [3, 12]
+    ids, before = tiny.tokens(2, count, 1), tiny.tokens(2, 12)
+    parents = torch.tensor(
+        [[j - 1 - j * j % 7 if j > 6 else -1 for j in range(count)], [-1, *range(-1, count - 2)]]
+    )
+    cache = ours.new_cache(2, 128)
+    ours.forward(before, [0, 0], cache)
+    whole = ours.forward(ids, at, cache, parents=parents)
+    top = ours.best(ids, at, cache, parents=parents, limit=90).top
+    assert torch.equal(top, whole.logits[..., :90].argmax(-1))
+    for b in (0, 1):
+        for node in (0, 1, 9, 30, count - 1):
+            path = ancestry(parents[b].tolist(), node)
+            alone = ours.new_cache(1, 64)
+            ours.forward(before[b : b + 1, : at[b]], [0], alone)
+            chain = ours.forward(ids[b : b + 1, path], at[b : b + 1], alone)
+            assert torch.equal(whole.logits[b, path], chain.logits[0])
+            assert torch.equal(whole.hidden[b, path], chain.hidden[0])
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -235,6 +261,18 @@ class TestRefusals:
     def test_tokens_that_are_none(self, model: NativeTransformer, token: int) -> None:
         with pytest.raises(IndexError, match=f"token {token} is none of a vocabulary of 101"):
             model.forward(torch.tensor([[3, token]]), [0], model.new_cache(1, 64))
+
+    @pytest.mark.parametrize(("node", "parent"), [(0, 0), (1, 2), (3, 3), (2, -2), (3, 1 << 40)])
+    def test_parents_that_are_no_tree(
+        self, model: NativeTransformer, node: int, parent: int
+    ) -> None:
+        parents = torch.tensor([[-1, 0, 1, 2]] * 2)
+        parents[1, node] = parent
+        cache = model.new_cache(2, 64)
+        with pytest.raises(ValueError, match=f"node {node} cannot follow node {parent}"):
+            model.forward(tiny.tokens(2, 3), [1, 1], cache, parents=parents)
+        with pytest.raises(ValueError, match="node 3 is not at position 2"):
+            model.forward(tiny.tokens(2, 1), [3, 2], cache, parents=parents)
 
     def test_another_models_cache(self, model: NativeTransformer) -> None:
         other = tiny.native(tiny.Weights(tiny.FAMILIES["gemma3"]))

@@ -12,10 +12,20 @@ from paceline.core.noise import Noise
 from paceline.core.params import SamplingParams
 from paceline.core.target import Prefix, Target, target
 from paceline.core.types import Draft, Verdict
+from paceline.verifiers.block import Block
+from paceline.verifiers.coupled import Coupled
 from paceline.verifiers.greedy import Greedy
 from paceline.verifiers.rejection import Rejection
+from paceline.verifiers.typical import Typical
 
-VERIFIERS = {"greedy": (Greedy(), False), "rejection": (Rejection(), True)}  # and: may rows sample
+VERIFIERS = {  # and: may rows sample
+    "greedy": (Greedy(), False),
+    "rejection": (Rejection(), True),
+    "block": (Block(), True),
+    "coupled": (Coupled(), True),
+    "typical": (Typical(), True),
+}
+LOSSY = {"typical"}
 VOCAB, BATCH = 6, 5
 NONE = torch.empty(0, dtype=torch.int64)
 
@@ -103,7 +113,8 @@ def test_a_verdict_does_not_depend_on_the_neighbours(verifier, q: str) -> None:
             one = Target(p.logits[b : b + 1], p.top[b : b + 1], sampled, dense)
             q_b = None if draft.q is None else draft.q[b : b + 1]
             alone = Draft(draft.tokens[b : b + 1], [draft.lengths[b]], q_b)
-            u = Noise(noise.accept[b : b + 1], noise.last[b : b + 1])
+            mine = slice(b, b + 1)
+            u = Noise(noise.accept[mine], noise.last[mine], noise.seeds[mine], noise.bases[mine])
             assert verdict_of(part, one, alone, u)[1] == [emitted[b]]
 
 
@@ -125,7 +136,8 @@ def test_where_the_target_has_no_distribution_there_is_no_token(verifier, broken
         assert verdict_of(part, target(whole, [row, row]), draft, noise)[1][1] == emitted[1]
 
 
-def test_greedy_is_the_one_hot_limit_of_rejection() -> None:
+@pytest.mark.parametrize("rule", [Rejection(), Block(), Coupled()])
+def test_greedy_is_the_one_hot_limit(rule) -> None:
     """On a one-hot p both rules say the same, whatever q is."""
     for seed in range(30):
         p, draft, noise = inputs(seed, 4, False, "q")
@@ -134,8 +146,9 @@ def test_greedy_is_the_one_hot_limit_of_rejection() -> None:
         point = Draft(draft.tokens, draft.lengths)
         sure = Draft(draft.tokens, draft.lengths, torch.eye(VOCAB)[draft.tokens])
         for same in (point, sure):
-            assert verdict_of(Rejection(), hot, same, noise)[1] == right
+            assert verdict_of(rule, hot, same, noise)[1] == right
 
 
-def test_every_verifier_says_whether_it_is_lossless(verifier) -> None:
-    assert verifier[0].lossless is True
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_every_verifier_says_whether_it_is_lossless(name: str) -> None:
+    assert VERIFIERS[name][0].lossless is (name not in LOSSY)

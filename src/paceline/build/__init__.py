@@ -14,6 +14,8 @@ import torch
 from paceline.build.drafts import DraftSetting, Spec, resolve
 from paceline.build.models import Loaded, Models, Note, Progress
 from paceline.build.suffix_draft import open_corpus
+from paceline.build.trees import Shape
+from paceline.build.verify import make_verifier
 from paceline.controllers.fixed import Fixed
 from paceline.core.cached import SLACK
 from paceline.core.protocols import Controller, Verifier
@@ -21,7 +23,6 @@ from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.errors import PacelineError, unknown
 from paceline.models.catalog import DEFAULT
 from paceline.text.llm import Generator, Parts
-from paceline.verifiers.rejection import Rejection
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,7 +38,12 @@ class LLM(Generator):
     "model:NAME" (a smaller model of any vocabulary), "self:int4" and the like (the target itself,
     made cheaper), "head:DIR" (trained to draft for it), "A+B" (the first that proposes something),
     or "auto". `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`:
-    drafted tokens a round, 0 (plain decoding) to 32. `dtype`: "native" (a GGUF file's own weights),
+    drafted tokens a round, 0 (plain decoding) to 32; of a tree, one behind the other. `nodes`:
+    drafts grow into trees where they are sure, of that many tokens, or ("auto") as many as pay.
+    `branches`: that many continuations of a draft model, merged into one tree. `verify`: "auto",
+    "rejection", "block", "kseq", "specinfer", or "typical", which is lossy, as `lenience` < 1 is.
+    `deterministic`: the same tokens on every run, with every draft and K, alone or in a batch, also
+    at a temperature; without a seed the seed is 0. `dtype`: "native" (a GGUF file's own weights),
     "int4", "int8", "fp16", "bf16", "fp32" or "auto"; `device`: "cpu", "cuda" or "auto".
     `draft_temperature`: at which a draft model draws; None = the request's own. `context`: the most
     tokens of prompt and output together; None = what the model was made for. `threads`: CPU
@@ -55,6 +61,10 @@ class LLM(Generator):
         k: int = 6,
         window: str = "fixed",
         verify: str = "auto",
+        lenience: float = 1.0,
+        deterministic: bool = False,
+        nodes: int | str | None = None,
+        branches: int = 1,
         draft_temperature: float | None = None,
         suffix_corpus: str | None = None,
         dtype: str = "auto",
@@ -64,7 +74,16 @@ class LLM(Generator):
         progress: Progress | None = None,
         note: Note | None = None,
     ) -> None:
-        setting = _Setting(draft, k, window, verify, draft_temperature)
+        setting = _Setting(
+            draft,
+            k,
+            window,
+            verify,
+            lenience,
+            deterministic,
+            draft_temperature,
+            Shape.read(branches, nodes),
+        )
         if suffix_corpus is not None and (draft == "auto" or "suffix" not in Spec(draft).kinds):
             raise PacelineError("a suffix corpus is for --draft suffix, alone or in A+B")
         if threads is not None:
@@ -90,6 +109,8 @@ class LLM(Generator):
         self._spec = Spec(resolve(setting.draft, loaded))
         parts = setting.parts(self._spec, loaded, self._open, self._corpus)
         super().__init__(parts, context, progress)
+        if not self.lossless:
+            self._open.note(f"{setting.loss}: the output is not distributed as the model's own")
 
     @property
     def name(self) -> str:
@@ -115,14 +136,16 @@ class _Setting:
     k: int
     window: str
     verify: str
+    lenience: float
+    deterministic: bool
     draft_temperature: float | None
+    shape: Shape
 
     def __post_init__(self) -> None:
         check_window(self.k)
         if self.draft != "auto":
             Spec(self.draft)
-        if self.verify not in _VERIFIERS:
-            raise unknown("verifier", self.verify, _VERIFIERS)
+        self._verifier()
         if self.window not in _WINDOWS:
             raise unknown("window", self.window, _WINDOWS)
         if self.draft_temperature is not None and not 0 <= self.draft_temperature < float("inf"):
@@ -134,10 +157,26 @@ class _Setting:
         self, spec: Spec, target: Loaded, models: Models, corpus: SuffixCorpus | None
     ) -> Parts:
         """The parts that these names stand for; `spec`: what `draft` is for this target."""
-        make = spec.maker(DraftSetting(self.draft_temperature, corpus), target, models)
-        verifier, controller = _VERIFIERS[self.verify](), _WINDOWS[self.window](self.k)
+        make = spec.maker(DraftSetting(self.draft_temperature, corpus, self.shape), target, models)
+        controller = _WINDOWS[self.window](self.k)
         ended = None if corpus is None else partial(_remember, corpus, models.note)
-        return Parts(target.model, target.tokenizer, make, verifier, controller, ended)
+        return Parts(
+            target.model,
+            target.tokenizer,
+            make,
+            self._verifier(),
+            controller,
+            ended,
+            self.deterministic,
+        )
+
+    def _verifier(self) -> Verifier:
+        return make_verifier(self.verify, self.lenience, self.deterministic)
+
+    @property
+    def loss(self) -> str:
+        """What makes it lossy."""
+        return f"lenience {self.lenience:g}" if self.lenience < 1 else f"verifier {self.verify}"
 
 
 def _remember(corpus: SuffixCorpus, note: Note, outputs: list[list[int]]) -> None:
@@ -150,7 +189,6 @@ def _remember(corpus: SuffixCorpus, note: Note, outputs: list[list[int]]) -> Non
         note(str(error))
 
 
-_VERIFIERS: dict[str, Callable[[], Verifier]] = {"auto": Rejection, "rejection": Rejection}
 _WINDOWS: dict[str, Callable[[int], Controller]] = {"fixed": Fixed}
 
 

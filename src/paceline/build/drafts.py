@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.build import suffix_draft
 from paceline.build.heads import check_head, make_head, shipped
 from paceline.build.models import Loaded, Models
 from paceline.build.self_drafts import check_self, make_self
 from paceline.build.translated import make_translated
+from paceline.build.trees import Shape, model_drafter
 from paceline.core.cached import CachedModel
-from paceline.core.protocols import Drafter
+from paceline.core.protocols import Branching, Drafter
+from paceline.drafters.branches import Branches
 from paceline.drafters.first_of import FirstOf
 from paceline.drafters.lookup import Lookup
-from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.errors import PacelineError, unknown
@@ -28,10 +29,12 @@ SURE = "lookup:3-5"  # where another follows, that guesses better than a short m
 @dataclass(frozen=True)
 class DraftSetting:
     """What all drafters are asked for. `temperature`: at which a draft model draws; None = the
-    request's own. `suffix_corpus`: earlier outputs of the same model."""
+    request's own. `suffix_corpus`: earlier outputs of the same model. `shape`: chains, or trees of
+    what can draft them."""
 
     temperature: float | None = None
     suffix_corpus: SuffixCorpus | None = None
+    shape: Shape = field(default_factory=Shape)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,14 @@ class Spec:
         return [kind for kind, _ in self.parts]
 
     def maker(self, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
-        """Loads what the drafters take; what builds them."""
+        """Loads what the drafters take; what builds them. Raises PacelineError for what cannot be
+        had, also where trees are asked for and none of them drafts any."""
+        if setting.shape.is_tree and not {*self.kinds} & {"none", *_GROW}:
+            raise PacelineError(
+                f"{self} drafts chains alone: --nodes and --branches are for model:, self:, head: "
+                "and suffix"
+            )
+        setting.shape.check(target.model, target.name)
         makers = [DRAFTERS[kind].make(value, setting, target, models) for kind, value in self.parts]
 
         def make(batch: int, length: int, cached: CachedModel) -> Drafter:
@@ -129,13 +139,25 @@ def _model(value: str, setting: DraftSetting, target: Loaded, models: Models) ->
         models.note(f"{value} drafts for {target.name}: {differs.message}")
     draft = models(value)
     vocab = min(target.tokenizer.size, draft.tokenizer.size, target.model.vocab_size)
+    branches = setting.shape.branches
+    apart = branches > 1 and not isinstance(draft.model, Branching)  # a cache row for each
+    if not apart:
+        setting.shape.check(draft.model, value)
+
+    def reads(batch: int, length: int) -> CachedModel:
+        return CachedModel(draft.model, batch, length, vocab)
+
+    size = setting.shape.size(target.model, vocab, lambda cached: reads(1, cached.length))
 
     def make(batch: int, length: int, cached: CachedModel) -> Drafter:
-        return ModelDrafter(CachedModel(draft.model, batch, length, vocab), setting.temperature)
+        if apart:
+            return Branches(reads(batch * branches, length), branches, setting.temperature)
+        return model_drafter(reads(batch, length), setting.shape, size(), setting.temperature)
 
     return make
 
 
+_GROW = {"model", "self", "head", "suffix"}  # what drafts trees
 DRAFTERS: dict[str, Kind] = {
     "none": Kind(_no_value, _none),
     "lookup": Kind(lookup_sizes, _lookup),

@@ -10,6 +10,7 @@ import paceline
 from paceline.core.cached import CachedModel
 from paceline.core.protocols import Drafter
 from paceline.drafters.head import Head, HeadDrafter
+from paceline.drafters.sampling import Grows, growing
 from paceline.errors import PacelineError
 from paceline.models.eagle3_config import is_eagle3
 from paceline.models.eagle3_load import load_eagle3
@@ -37,10 +38,19 @@ def make_head(value: str, setting: DraftSetting, target: Loaded, models: Models)
     another model."""
     folder = SHIPPED / value if value in _shipped() else head_folder(value)
     head = _load(folder, value, target, models)
+    if setting.shape.branches > 1:
+        raise PacelineError("--branches is for draft models; a head's trees grow with --nodes")
+
+    def reads(cached: CachedModel) -> Grows:
+        cached.tap(head.taps)
+        return growing(head.over(cached))
+
+    vocab = min(target.tokenizer.size, target.model.vocab_size)
+    size = setting.shape.size(target.model, vocab, reads)
 
     def drafter(batch: int, length: int, cached: CachedModel) -> Drafter:
         try:
-            return HeadDrafter(cached, head, setting.temperature)
+            return HeadDrafter(cached, head, setting.temperature, size())
         except ValueError as error:
             raise PacelineError(
                 f"head:{value} cannot draft beside the other head, which reads other layers of "

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.build.models import Loaded, Models
+from paceline.build.trees import model_drafter
 from paceline.core.cached import CachedModel
 from paceline.core.protocols import Drafter
 from paceline.core.shared import Shared
-from paceline.drafters.model import ModelDrafter
+from paceline.drafters.sampling import Grows
 from paceline.errors import PacelineError, unknown
 from paceline.models.load import open_checkpoint, uncollected
 from paceline.models.progress import megabytes
@@ -46,12 +47,20 @@ def make_self(value: str, setting: DraftSetting, target: Loaded, models: Models)
 
 def over(target: Loaded, model: Part, setting: DraftSetting) -> MakesDrafter:
     """Drafts of `model`, which has the target's vocabulary."""
+    shared = same_cache(target.model, model)
+
+    def reads(batch: int, length: int, cached: CachedModel) -> Grows:
+        if shared:
+            model.reach(cached.cache.length)
+            return Shared(cached, model)
+        return CachedModel(model, batch, length, cached.vocab)
+
+    vocab = min(target.tokenizer.size, target.model.vocab_size)
+    size = setting.shape.size(target.model, vocab, lambda cached: reads(1, cached.length, cached))
 
     def make(batch: int, length: int, cached: CachedModel) -> Drafter:
-        if same_cache(target.model, model):
-            model.reach(cached.cache.length)
-            return ModelDrafter(Shared(cached, model), setting.temperature)
-        return ModelDrafter(CachedModel(model, batch, length, cached.vocab), setting.temperature)
+        each = reads(batch, length, cached)
+        return model_drafter(each, setting.shape, size(), setting.temperature)
 
     return make
 

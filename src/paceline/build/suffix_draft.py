@@ -33,7 +33,7 @@ def make(value: str, setting: DraftSetting, target: Loaded, models: Models) -> M
     depth, corpus = check(value), setting.suffix_corpus
 
     def build(batch: int, length: int, cached: CachedModel) -> Drafter:
-        return Suffix(depth, corpus)
+        return Suffix(depth, corpus, branches=setting.shape.is_tree)
 
     return build
 

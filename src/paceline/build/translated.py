@@ -38,6 +38,8 @@ def make_translated(
         vocab,
     )
     models.note(table.message(target.name, name))
+    if setting.shape.is_tree:
+        models.note(f"{name} is translated: it drafts chains, whatever --nodes and --branches say")
 
     def make(batch: int, length: int, cached: CachedModel) -> Drafter:
         reader = Reader(

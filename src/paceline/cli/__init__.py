@@ -8,6 +8,7 @@ import sys
 import typer
 
 from paceline.cli.chat import chat
+from paceline.cli.check import check
 from paceline.cli.distill import app as distill
 from paceline.cli.errors import Failed
 from paceline.cli.generate import generate
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Lossless speculative decoding: the model you already have, faster, same output.",
 )
-for command in (generate, chat, pull):
+for command in (generate, chat, check, pull):
     app.command()(command)
 app.add_typer(distill, name="distill")
 

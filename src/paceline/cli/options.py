@@ -30,7 +30,26 @@ K = Annotated[
     ),
 ]
 Window = Annotated[str, typer.Option(help="How K is chosen: fixed.")]
-Verify = Annotated[str, typer.Option(help="auto or rejection.")]
+Verify = Annotated[
+    str,
+    typer.Option(help="auto, rejection, block, kseq, specinfer (for trees), or typical (lossy)."),
+]
+Lenience = Annotated[
+    float, typer.Option(help="Accept with p/(l q); below 1 it is lossy and says so.")
+]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic", help="Same tokens on every run, whatever drafts, at any temperature."
+    ),
+]
+Nodes = Annotated[
+    str | None,
+    typer.Option(help="Draft trees of so many tokens, or auto: as many as pay on this machine."),
+]
+Branches = Annotated[
+    int, typer.Option(help="Continuations of a draft model, verified as one tree.")
+]
 DraftTemperature = Annotated[
     float | None, typer.Option(help="At which a draft model draws; default: --temperature.")
 ]

@@ -6,15 +6,15 @@ one operation: find how far the cache was computed from what is committed, and f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
-from paceline.core.protocols import Model, Ranks, Tapped
+from paceline.core.protocols import Branching, Model, Ranks, Tapped
 from paceline.core.sequences import Sequences
-from paceline.core.types import Draft
+from paceline.core.types import Draft, Output, Verdict
 
 SLACK = 64  # positions of a cache behind the longest sequence: drafts and padding end there
 CHUNK = 512  # tokens of one prefill pass
@@ -33,7 +33,8 @@ class CachedModel:
 
     def __init__(self, model: Model, batch: int, length: int, vocab: int | None = None) -> None:
         self.model = model
-        self._best = model.best if isinstance(model, Ranks) else None
+        self._best: Callable[..., Output] | None = model.best if isinstance(model, Ranks) else None
+        self.length = length
         self.vocab = model.vocab_size if vocab is None else min(vocab, model.vocab_size)
         self.cache = model.new_cache(batch, length + SLACK)
         self.filled = [0] * batch
@@ -61,6 +62,11 @@ class CachedModel:
     def ranks(self) -> bool:
         """Whether `best` can be asked for."""
         return self._best is not None
+
+    @property
+    def branches(self) -> bool:
+        """Whether drafts may be trees."""
+        return isinstance(self.model, Branching)
 
     def seen(self, seqs: Sequences, row: int) -> int:
         """How many leading cache entries of `row` were computed from its committed tokens."""
@@ -90,7 +96,8 @@ class CachedModel:
     def score(self, seqs: Sequences, draft: Draft) -> Tensor:
         """Logits [B, K+1, V] behind the committed tokens and behind each drafted one, in one pass.
         Reads first what is unread. Rows with shorter drafts are padded; what stands there is
-        undefined, as are rows that are not running."""
+        undefined, as are rows that are not running. Of a tree no entry counts before `keep`.
+        Raises ValueError for a tree if the model cannot read one."""
         return self._score(seqs, draft, "logits")
 
     def best(self, seqs: Sequences, draft: Draft) -> Tensor:
@@ -104,7 +111,30 @@ class CachedModel:
         pending = torch.stack([_window(seqs.tokens[b], i, 1) for b, i in enumerate(at)])
         tokens = torch.cat([self._on_device(pending), self._on_device(draft.tokens)], 1)
         count = [draft.lengths[b] + 1 if seqs.running[b] else 0 for b in range(seqs.batch)]
-        return self._feed(tokens, at, count, want=want)
+        if draft.parents is None:
+            return self._feed(tokens, at, count, want=want)
+        pending = torch.full((seqs.batch, 1), -1, dtype=torch.int64)
+        parents = torch.cat([pending, draft.parents + 1], 1)
+        return self._feed(tokens, at, [min(1, n) for n in count], want=want, parents=parents)
+
+    def keep(self, seqs: Sequences, draft: Draft, verdict: Verdict) -> None:
+        """After `score` of a tree: make the accepted path the cache's entries behind the committed
+        tokens. Nothing to do for chains, whose entries stand where they belong. Call before the
+        verdict is committed."""
+        if verdict.path is None:
+            return
+        assert isinstance(self.model, Branching)
+        path = verdict.path.cpu()
+        for b, n in enumerate(verdict.accepted.tolist()):  # pyright: ignore
+            start = seqs.lengths[b]
+            if not n or not seqs.running[b] or self.filled[b] != start:
+                continue
+            source: list[int] = (path[b, :n] + start).tolist()  # pyright: ignore
+            self.model.move(self.cache, b, source, start)
+            self.ids[b, start : start + n] = draft.tokens[b, path[b, :n]].cpu()
+            if self.hidden is not None:
+                self.hidden[b, start : start + n] = self.hidden[b, source]
+            self.filled[b] = start + n
 
     def read(self, seqs: Sequences) -> Tensor:
         """Logits [B, V] behind the last committed token of each running row; everything is read."""
@@ -132,6 +162,15 @@ class CachedModel:
         count = [int(run) for run in seqs.running]
         return self._feed(tokens[:, None], at, count, want="logits")[:, 0]
 
+    def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Logits [B, W, V] behind each of `tokens` [B, W], the last W of M nodes of a tree behind
+        the committed tokens; `parents` [B, M] on the CPU, as in `Draft.parents`. Call after `read`,
+        each time with the nodes before and W more. No entry of a node ever counts. Of a model that
+        is `Branching`; ValueError for another."""
+        before = parents.shape[1] - tokens.shape[1]
+        at = [place + before for place in self._places(seqs, 0)]
+        return self._feed(tokens, at, [0] * seqs.batch, want="logits", parents=parents)
+
     def lend(self, seqs: Sequences, behind: int) -> list[int]:
         """Where another model may write its entry for the token `behind` the committed ones, row by
         row: what stands from there on is no longer this model's."""
@@ -154,28 +193,44 @@ class CachedModel:
         count: Sequence[int],
         row: int = 0,
         want: Want = "nothing",
+        parents: Tensor | None = None,
     ) -> Tensor:
-        """One forward pass over `tokens` [b, T] for rows from `row` on; the first `count[i]` tokens
-        of each are real. Keeps `ids` and `filled` true, also if the pass is interrupted."""
+        """One forward pass over `tokens` [b, T] for rows from `row` on; the entries of the first
+        `count[i]` tokens of each count. Keeps `ids` and `filled` true, also if the pass is
+        interrupted."""
         for i, start in enumerate(at):
             self.filled[row + i] = min(self.filled[row + i], start)
         # a draft model may know fewer ids than the target: it then reads others, which is harmless
         known = self._on_device(tokens).clamp(max=self.model.vocab_size - 1)
-        if want == "top" and self._best:
-            output = self._best(known, at, self.cache, row=row, limit=self.vocab)
-        else:
-            wanted = want == "logits"
-            output = self.model.forward(known, at, self.cache, row=row, logits=wanted)
+        output = self._pass(known, at, row, want, parents)
         for i, (start, n) in enumerate(zip(at, count, strict=True)):
             if n and self.filled[row + i] == start:
                 slots = self.ids[row + i, start : start + n]
                 slots.copy_(tokens[i, :n], non_blocking=True)
                 if self.taps and output.hidden is not None:
-                    self._keep(output.hidden)[row + i, start : start + n] = output.hidden[i, :n]
+                    real = n if parents is None else len(tokens[i])  # of a tree `keep` chooses
+                    kept = self._keep(output.hidden)[row + i, start : start + real]
+                    kept.copy_(output.hidden[i, :real])
                 self.filled[row + i] = start + n
         if output.top is not None:
             return output.top
         return torch.empty(0) if output.logits is None else output.logits[..., : self.vocab]
+
+    def _pass(
+        self, tokens: Tensor, at: Sequence[int], row: int, want: Want, parents: Tensor | None
+    ) -> Output:
+        best = self._best if want == "top" else None
+        logits = want == "logits"
+        if parents is None:
+            if best:
+                return best(tokens, at, self.cache, row=row, limit=self.vocab)
+            return self.model.forward(tokens, at, self.cache, row=row, logits=logits)
+        if not self.branches:
+            raise ValueError("this model reads chains alone, and the draft is a tree")
+        if best:
+            return best(tokens, at, self.cache, row=row, limit=self.vocab, parents=parents)
+        model = cast("Branching", self.model)
+        return model.forward(tokens, at, self.cache, row=row, logits=logits, parents=parents)
 
     def _keep(self, hidden: Tensor) -> Tensor:
         if self.hidden is None:

@@ -32,15 +32,23 @@ class Follows(Protocol):
         ...
 
     def forward(
-        self, states: Tensor, tokens: Tensor, at: Sequence[int], cache: Any, *, row: int = 0
+        self,
+        states: Tensor,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Any,
+        *,
+        row: int = 0,
+        parents: Tensor | None = None,
     ) -> Tensor:
         """Read `states` [B, T, D], each with the token [B, T] that follows it, into entries from
-        `at[b]` on of the rows `row`..; entry i sees the entries 0..i. The states [B, T, D] that
-        come out: what `score` takes, and what stands in for the next position's features."""
+        `at[b]` on of the rows `row`..; entry i sees the entries 0..i, or with `parents` those that
+        a `Branching` model's node would. The states [B, T, D] that come out: what `score` takes,
+        and what stands in for the next position's features."""
         ...
 
     def score(self, states: Tensor) -> Tensor:
-        """Logits [B, V'] of what comes out as `states` [B, D]."""
+        """Logits [N, V'] of what comes out as `states` [N, D]."""
         ...
 
 
@@ -58,7 +66,7 @@ class Follower:
         self.cache = model.new_cache(batch, length)
         self.filled = [0] * batch
         self.ids = torch.full((batch, length), -1, dtype=torch.int64)
-        self._states = torch.empty(0)
+        self._states = torch.empty(0)  # [B, n, D]: of the last token, or of a tree's so far
 
     def seen(self, seqs: Sequences, row: int) -> int:
         """How many leading entries of `row` were computed from its committed tokens."""
@@ -86,19 +94,34 @@ class Follower:
         states = self._read(seqs, start, count, 0)
         rows = torch.arange(len(count), device=states.device)
         last = torch.tensor([max(0, n - 1) for n in count]).to(states.device, non_blocking=True)
-        self._states = states[rows, last]
-        return self.model.score(self._states)
+        self._states = states[rows, last][:, None]
+        return self.model.score(self._states[:, 0])
 
     def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
         """Logits [B, V'] behind one more token a row, `tokens` [B]: the draft's token number
         `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
-        at = [
+        at = self._places(seqs, behind)
+        self._states = self.model.forward(self._states, tokens[:, None], at, self.cache)
+        return self.model.score(self._states[:, 0])
+
+    def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Logits [B, W, V'] behind the last nodes of a tree; see `CachedModel.level`."""
+        before = parents.shape[1] - tokens.shape[1]
+        at = [place + before for place in self._places(seqs, 0)]
+        # the pending token's state comes first
+        above = (parents[:, before:, None] + 1).expand(-1, -1, self._states.shape[-1])
+        states = self._states.gather(1, above.to(self._states.device, non_blocking=True))
+        tokens = tokens.to(states.device, non_blocking=True)
+        states = self.model.forward(states, tokens, at, self.cache, parents=parents)
+        self._states = torch.cat([self._states, states], 1)
+        return self.model.score(states.flatten(0, 1)).view(*tokens.shape, -1)
+
+    def _places(self, seqs: Sequences, behind: int) -> list[int]:
+        """Where the entry goes that is made with the drafted token `behind`."""
+        return [
             n - 1 + behind if run else filled
             for n, run, filled in zip(seqs.lengths, seqs.running, self.filled, strict=True)
         ]
-        states = self.model.forward(self._states[:, None], tokens[:, None], at, self.cache)
-        self._states = states[:, 0]
-        return self.model.score(self._states)
 
     def _read(self, seqs: Sequences, at: Sequence[int], count: Sequence[int], row: int) -> Tensor:
         """One pass over the entries from `at` on of rows from `row` on, the first `count[i]` of

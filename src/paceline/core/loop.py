@@ -8,7 +8,7 @@ import torch
 
 from paceline.core.cached import CachedModel
 from paceline.core.noise import Noise
-from paceline.core.protocols import Controller, Drafter, Verifier
+from paceline.core.protocols import Controller, Drafter, NeedsLogits, Verifier
 from paceline.core.sequences import Sequences
 from paceline.core.target import Target
 from paceline.core.types import Round, Seconds
@@ -28,6 +28,7 @@ class Loop:
         self.drafter = drafter
         self.verifier = verifier
         self.controller = controller
+        self._logits = isinstance(verifier, NeedsLogits) and verifier.needs_logits
 
     @torch.no_grad()
     def step(self, seqs: Sequences) -> Round:
@@ -35,7 +36,7 @@ class Loop:
         began = perf_counter()
         draft = self.drafter.propose(seqs, self.controller.window(seqs))
         drafted = perf_counter()
-        if self.target.ranks and seqs.argmax_suffices:
+        if self.target.ranks and seqs.argmax_suffices and not self._logits:
             p = Target(None, self.target.best(seqs, draft))
             scored = perf_counter()
         else:
@@ -44,6 +45,7 @@ class Loop:
             p = seqs.probs(logits, draft)
         noise = seqs.noise(draft) if p.sampled else Noise.none(seqs.batch)
         verdict = self.verifier.verify(p, draft, noise)
+        self.target.keep(seqs, draft, verdict)
         emitted = seqs.commit(verdict, draft)
         ended = perf_counter()
         seconds = Seconds(drafted - began, scored - drafted, ended - scored)

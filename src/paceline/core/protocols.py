@@ -20,6 +20,7 @@ class Model(Protocol):
     """A causal language model over static, right-padded caches.
 
     `vocab_size`: width of the logits. `context`: the longest sequence it was made for, in tokens.
+    One that is `Branching` reads trees too.
     """
 
     vocab_size: int
@@ -73,6 +74,37 @@ class Tapped(Protocol):
         ...
 
 
+@runtime_checkable
+class Branching(Protocol):
+    """A `Model` that reads trees: its `forward`, and its `best` if it has one, take a further
+    keyword, `parents` [B, M] int64 on the CPU, M >= T.
+
+    The pass then reads the last T of M nodes. Node j of row b follows node `parents[b, j]` < j (-1:
+    what is committed); its cache entry is at base + j and its position is base + the number of its
+    ancestors, where base = at[b] - (M - T). It attends to cache positions 0..base-1, to its
+    ancestors' entries and to its own, so siblings do not see each other. On a CPU it comes out, to
+    the bit, as if its ancestors had been committed and it had been read alone behind them.
+    """
+
+    def forward(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Any,
+        *,
+        row: int = 0,
+        logits: bool = True,
+        parents: Tensor | None = None,
+    ) -> Output:
+        """See `Model.forward`; `parents` None: a chain."""
+        ...
+
+    def move(self, cache: Any, row: int, source: Sequence[int], start: int) -> None:
+        """Make the cache entries `source` of `row` those of positions `start`, `start` + 1, …; each
+        source is at or behind the place that it goes to."""
+        ...
+
+
 class Drafter(Protocol):
     """Proposes tokens. Sees committed tokens and is told nothing else: no reset, no rollback."""
 
@@ -89,6 +121,14 @@ class Verifier(Protocol):
     def verify(self, p: Target, draft: Draft, noise: Noise) -> Verdict:
         """Accept a prefix of each row's draft, then add one token of the target."""
         ...
+
+
+@runtime_checkable
+class NeedsLogits(Protocol):
+    """A `Verifier` that says whether it needs more of greedy rows than their likeliest tokens:
+    their logits."""
+
+    needs_logits: bool
 
 
 class Controller(Protocol):

@@ -10,9 +10,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from paceline.core.noise import DRAFT, Noise, uniforms
+from paceline.core.noise import DRAFT, Noise, draw, race, uniforms
 from paceline.core.params import SamplingParams
 from paceline.core.target import Prefix, Target, target
+from paceline.core.tree import heights, parents_of
 from paceline.core.types import Draft, Emitted, Finish, Verdict
 from paceline.errors import PacelineError
 
@@ -23,9 +24,12 @@ class Sequences:
     `tokens` [B, S] int64, right-padded; `lengths[b]` of them are committed, the first
     `prompts[b]` of which were given. `running[b]`: the row still grows, up to `limits[b]` tokens.
     `params[b]`: its sampling; `eos[b]`: the tokens that end it; `seeds[b]`: its randomness.
+    `coupled`: drafters draw by the race that the target's tokens are drawn by (see `race`); only
+    for a verifier that draws so too, as a draft is then not independent of the target's tokens.
     """
 
-    def __init__(self, batch: int, length: int) -> None:
+    def __init__(self, batch: int, length: int, coupled: bool = False) -> None:
+        self.coupled = coupled
         self.tokens = torch.zeros(batch, length, dtype=torch.int64)
         self.lengths = [0] * batch
         self.prompts = [0] * batch
@@ -61,7 +65,8 @@ class Sequences:
         self.params[row] = params
         own = frozenset[int]() if params.ignore_eos else frozenset(eos)
         self.eos[row] = own | frozenset(params.stop_token_ids)
-        self.seeds[row] = secrets.randbits(64) if params.seed is None else params.seed
+        fresh = 0 if self.coupled else secrets.randbits(64)
+        self.seeds[row] = fresh if params.seed is None else params.seed
         self.running[row] = True
 
     def finish(self, row: int) -> None:
@@ -94,7 +99,12 @@ class Sequences:
         committed, given = self.committed(row), self.prompts[row]
         proposed = draft.tokens[row, : draft.lengths[row]]
         return Prefix(
-            self.params[row], committed[:given], committed[given:], proposed, self.eos[row]
+            self.params[row],
+            committed[:given],
+            committed[given:],
+            proposed,
+            self.eos[row],
+            None if draft.parents is None else parents_of(draft, row),
         )
 
     def noise(self, draft: Draft) -> Noise:
@@ -105,6 +115,15 @@ class Sequences:
         """[B, k] uniforms for a drafter's own draws in this round."""
         return uniforms(self.seeds, self.lengths, DRAFT, range(k))
 
+    def draw_draft(self, q: Tensor, j: int, ids: Tensor | None = None) -> Tensor:
+        """Token number `j` (from 0) of each row's draft: an index [B] drawn from `q` [B, V'] (>= 0,
+        any positive sum); -1 where that is no distribution. `ids` [V']: the target's id of each
+        index (None: the same)."""
+        if self.coupled:
+            return race(q, self.seeds, [length + j for length in self.lengths], ids)
+        u = self.draft_noise(j + 1)[:, j]
+        return draw(q, u.to(q.device, non_blocking=True))
+
     def commit(self, verdict: Verdict, draft: Draft) -> list[Emitted | None]:
         """Make the verdict's tokens real, cut at end tokens and limits: the only place where a row
         grows, and the only copy from the device in a round. None for rows that were not running.
@@ -114,7 +133,9 @@ class Sequences:
         packed = torch.cat([verdict.accepted[:, None], verdict.tokens], 1)
         host = cast("list[list[int]]", packed.tolist())  # pyright: ignore[reportUnknownMemberType]
         return [
-            self._commit(b, host[b][0], host[b][1:], draft.lengths[b]) if self.running[b] else None
+            self._commit(b, host[b][0], host[b][1:], _within_reach(draft, verdict, b, host[b][0]))
+            if self.running[b]
+            else None
             for b in range(self.batch)
         ]
 
@@ -137,3 +158,11 @@ class Sequences:
         self.lengths[row] = start + len(fresh)
         self.running[row] = finish is None
         return Emitted(fresh, drafted, min(accepted, len(fresh)), finish)
+
+
+def _within_reach(draft: Draft, verdict: Verdict, row: int, accepted: int) -> int:
+    """How many drafted tokens could have been accepted along the path that was."""
+    if draft.parents is None or verdict.path is None:
+        return draft.lengths[row]
+    last = int(verdict.path[row, accepted - 1]) if accepted else -1
+    return accepted + heights(parents_of(draft, row))[last + 1]

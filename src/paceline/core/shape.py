@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from paceline.core.params import SamplingParams
 
+_BLOCK = 64  # likely tokens are looked for in those of so many that hold one
 _HEADS = (1024, 16384)  # a nucleus is nearly always among so many; sorting 150,000 takes 10 ms
 
 
@@ -20,41 +23,80 @@ def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> 
     # the largest logit becomes 0 before the division: a tiny temperature cannot overflow, unless it
     # is 0 in float32
     temperature = max(temperature, torch.finfo(torch.float32).tiny)
-    logits = (logits - logits.amax(-1, keepdim=True)).div_(temperature)
-    vocabulary = logits.shape[-1]
-    if 0 < params.top_k < vocabulary:
-        kth = logits.topk(params.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill_(logits < kth, -torch.inf)
-    probs = torch.softmax(logits, -1, dtype=torch.float32)
-    keep = torch.zeros_like(probs[:, :1])  # a token stays if its probability is at least this
+    logits = logits - logits.amax(-1, keepdim=True)
+    if temperature != 1:
+        logits.div_(temperature)
+    cuts = 0 < params.top_k < logits.shape[-1] or params.top_p < 1 or params.min_p > 0
+    if not cuts:
+        return torch.softmax(logits, -1, dtype=torch.float32)
+    if logits.is_cuda:
+        return _on_gpu(torch.softmax(logits, -1, dtype=torch.float32), params)
+    return torch.stack([_cut(row, params) for row in logits.float().exp_()])
+
+
+def _cut(weights: Tensor, params: SamplingParams) -> Tensor:
+    """`weights` [V] on a CPU, the heaviest of which is 1, -> probabilities [V]; sorts only tokens
+    that may be kept."""
+    size, total = len(weights), float(weights.sum())
+    if not math.isfinite(total):
+        return torch.full_like(weights, torch.nan)  # no distribution: nothing below would hold
+    blocks = weights[: size - size % _BLOCK].view(-1, _BLOCK).amax(-1)
+    if 0 < params.top_k < size:
+        least = _kth(weights, blocks, params.top_k)
+    else:
+        # what weighs less than this holds less, all together, than lies outside the nucleus
+        least = max(params.min_p, total * (1 - params.top_p) / size)
+    values, where = _at_least(weights, blocks, least)
+    floor = params.min_p
     if params.top_p < 1:
-        keep = _nucleus_floor(probs, params.top_p)
-    if params.min_p > 0:
-        keep = torch.maximum(keep, probs.amax(-1, keepdim=True) * params.min_p)
-    if params.top_p < 1 or params.min_p > 0:
-        probs = torch.where(probs >= keep, probs, 0.0)
+        total = float(values.sum()) if 0 < params.top_k < size else total
+        floor = max(floor, _nucleus_floor(values, params.top_p * total))
+    kept = values >= floor
+    values = values[kept]
+    return torch.zeros_like(weights).index_copy_(0, where[kept], values / values.sum())
+
+
+def _at_least(weights: Tensor, blocks: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """The `weights` that are at least `least`, and their indices; `blocks`: the largest of each
+    _BLOCK of them."""
+    whole = len(blocks) * _BLOCK
+    number = (blocks >= least).nonzero()[:, 0]
+    found = weights[:whole].view(-1, _BLOCK)[number]
+    block, place = (found >= least).nonzero().unbind(-1)
+    rest = weights[whole:]
+    beyond = (rest >= least).nonzero()[:, 0]
+    values = torch.cat([found[block, place], rest[beyond]])
+    return values, torch.cat([number[block] * _BLOCK + place, beyond + whole])
+
+
+def _kth(weights: Tensor, blocks: Tensor, k: int) -> float:
+    """The k-th largest weight."""
+    # k blocks hold k tokens that weigh at least as much as the lightest of these blocks' largest
+    least = float(blocks.topk(k).values[-1]) if k <= len(blocks) else 0.0
+    return float(_at_least(weights, blocks, least)[0].topk(k).values[-1])
+
+
+def _nucleus_floor(weights: Tensor, enough: float) -> float:
+    """The largest weights of which the fewest that reach `enough` are at least this."""
+    for size in (*_HEADS, len(weights)):
+        head = weights.topk(min(size, len(weights))).values
+        sums = head.cumsum(-1, dtype=torch.float64)
+        if float(sums[-1]) >= enough:
+            return float(head[int(torch.searchsorted(sums, enough))])
+    return 0.0  # by rounding, all of them do not: then all stay
+
+
+def _on_gpu(probs: Tensor, params: SamplingParams) -> Tensor:
+    """`probs` [T, V], cut; without asking what is in them, which would stall a GPU."""
+    if 0 < params.top_k < probs.shape[-1]:
+        kth = probs.topk(params.top_k, dim=-1).values[:, -1:]
+        probs = torch.where(probs >= kth, probs, 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
-    return probs
-
-
-def _nucleus_floor(probs: Tensor, top_p: float) -> Tensor:
-    """[T, 1]: the smallest probability inside the nucleus of each row of `probs` [T, V]."""
-    vocabulary = probs.shape[-1]
-    floor, reached = _floor_in_head(probs, top_p, vocabulary if probs.is_cuda else _HEADS[0])
-    if probs.is_cuda:  # a sort is cheap there, and asking whether less would do stalls it
-        return floor
-    for size in (*_HEADS[1:], vocabulary):
-        if bool(reached.all()):
-            break
-        rest = (~reached).nonzero()[:, 0]
-        floor[rest], reached[rest] = _floor_in_head(probs[rest], top_p, size)
-    return floor
-
-
-def _floor_in_head(probs: Tensor, top_p: float, size: int) -> tuple[Tensor, Tensor]:
-    """The floor as far as the `size` likeliest tokens show it [T, 1], and if they reach it [T]."""
-    head = probs.topk(min(size, probs.shape[-1]), dim=-1).values
-    enough = head.cumsum(-1, dtype=torch.float64) >= top_p
-    # rounding may keep the sum of all tokens below top_p: then all stay
-    first = torch.where(enough[:, -1], enough.to(torch.int8).argmax(-1), head.shape[-1] - 1)
-    return head.gather(-1, first[:, None]), enough[:, -1]
+    keep = probs.amax(-1, keepdim=True) * params.min_p
+    if params.top_p < 1:
+        head = probs.sort(dim=-1, descending=True).values
+        enough = head.cumsum(-1, dtype=torch.float64) >= params.top_p
+        last = torch.where(enough[:, -1], enough.to(torch.int8).argmax(-1), head.shape[-1] - 1)
+        keep = torch.maximum(keep, head.gather(-1, last[:, None]))
+    probs = torch.where(probs >= keep, probs, 0.0)
+    return probs / probs.sum(-1, keepdim=True)

@@ -7,11 +7,13 @@ where the target's next pass writes anyway.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
 from paceline.core.cached import CachedModel
-from paceline.core.protocols import Model
+from paceline.core.protocols import Branching, Model
 from paceline.core.sequences import Sequences
 
 
@@ -34,10 +36,22 @@ class Shared:
         `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
         return self._feed(seqs, tokens, behind)
 
+    def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Logits [B, W, V] behind the last nodes of a tree; see `CachedModel.level`. The model must
+        be `Branching`."""
+        before = parents.shape[1] - tokens.shape[1]
+        at = [place + before for place in self.target.lend(seqs, 0)]
+        model = cast("Branching", self.model)
+        output = model.forward(self._known(tokens), at, self.target.cache, parents=parents)
+        assert output.logits is not None
+        return output.logits[..., : self.vocab]
+
     def _feed(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
         at = self.target.lend(seqs, behind)
-        tokens = tokens.to(self.model.device, non_blocking=True)
-        tokens = tokens.clamp(max=self.model.vocab_size - 1)  # as the target reads them
-        output = self.model.forward(tokens[:, None], at, self.target.cache)
+        output = self.model.forward(self._known(tokens)[:, None], at, self.target.cache)
         assert output.logits is not None
         return output.logits[:, 0, : self.vocab]
+
+    def _known(self, tokens: Tensor) -> Tensor:
+        tokens = tokens.to(self.model.device, non_blocking=True)
+        return tokens.clamp(max=self.model.vocab_size - 1)  # as the target reads them

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from paceline.core.params import SamplingParams
 from paceline.core.shape import distribution
+from paceline.core.tree import ancestry, depths
 
 
 @dataclass(frozen=True)
 class Target:
-    """p for T positions of B rows.
+    """p for T positions of B rows: behind the committed tokens, and behind each drafted one.
 
     `logits` [B, T, V]: raw; None where nobody needed them. `top` [B, T] int64: the likeliest token
     after penalties, bias and masks, the lowest id on a tie; -1 where there is none (NaN, or
     everything masked): all that a greedy row needs, whose p is one-hot there. `sampled`: the rows
     with a temperature; `dense` [len(sampled), T, V] float32: their p, or None if there are none.
-    Greedy rows never get a dense one.
+    Greedy rows never get a dense one. `adjusted[b]` [T, V]: the logits after penalties, bias and
+    masks, of those greedy rows that ask for any.
     """
 
     logits: Tensor | None
     top: Tensor
     sampled: Sequence[int] = ()
     dense: Tensor | None = None
+    adjusted: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
 
 
 @dataclass(frozen=True)
 class Prefix:
     """What the penalties of one row need to know. `prompt` and `output`: committed ids. `draft`:
-    proposed ids; position t of the round stands behind the first t of them. `eos`: end tokens."""
+    proposed ids; `eos`: end tokens; `parents`: which proposed id each one follows (-1: the
+    committed ones; None: the one before it). Position t + 1 of the round stands behind proposed id
+    t and those on its path."""
 
     params: SamplingParams
     prompt: Tensor
     output: Tensor
     draft: Tensor
     eos: Collection[int]
+    parents: Sequence[int] | None = None
 
 
 def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
@@ -49,8 +55,9 @@ def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
     for b, scores in adjusted.items():
         top[b] = _top(scores)
     sampled = [b for b in batch if (p := rows[b]) and not p.params.greedy]
+    greedy = {b: scores for b, scores in adjusted.items() if b not in sampled}
     if not sampled:
-        return Target(logits, top)
+        return Target(logits, top, adjusted=greedy)
     dense = torch.stack(
         [
             distribution(adjusted.get(b, logits[b]), p.params, p.params.temperature)
@@ -58,7 +65,7 @@ def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
             if (p := rows[b])
         ]
     )
-    return Target(logits, top, sampled, dense)
+    return Target(logits, top, sampled, dense, greedy)
 
 
 def _top(logits: Tensor) -> Tensor:
@@ -73,12 +80,18 @@ def _adjust(logits: Tensor, row: Prefix) -> Tensor:
     params, vocabulary = row.params, logits.shape[-1]
     scores = logits.clone()
     draft = row.draft.to(scores.device)
+    parents = range(-1, len(draft) - 1) if row.parents is None else row.parents
     output = torch.bincount(row.output, minlength=vocabulary)[:vocabulary].to(scores.device)
     seen = output + torch.bincount(row.prompt, minlength=vocabulary)[:vocabulary].to(scores.device)
-    for t in range(scores.shape[0]):
-        if 0 < t <= len(draft):  # only now: the draft's earlier tokens are part of this prefix
-            output[draft[t - 1]] += 1
-            seen[draft[t - 1]] += 1
+    path: list[int] = []  # the drafted tokens that `output` and `seen` count
+    for t in range(len(draft) + 1):  # what stands behind is padding
+        mine = ancestry(parents, t - 1)
+        same = sum(1 for a, b in zip(path, mine, strict=False) if a == b)
+        for nodes, sign in ((path[same:], -1), (mine[same:], 1)):
+            for node in nodes:
+                output[draft[node]] += sign
+                seen[draft[node]] += sign
+        path = mine
         line = scores[t]
         if params.repetition_penalty != 1:
             penalty = params.repetition_penalty
@@ -94,5 +107,6 @@ def _adjust(logits: Tensor, row: Prefix) -> Tensor:
     early = params.min_tokens - len(row.output)  # positions that may not end yet
     if early > 0:
         ends = [token for token in row.eos if token < vocabulary]
-        scores[:early, ends] = -torch.inf
+        soon = [0, *(t for t, depth in enumerate(depths(parents), 1) if depth + 1 < early)]
+        scores[torch.tensor(soon)[:, None], torch.tensor(ends, dtype=torch.int64)] = -torch.inf
     return scores

@@ -23,14 +23,25 @@ class Draft:
     `tokens` [B, K] int64 on the drafter's device, right-padded; row b proposes its first
     `lengths[b]` (0 allowed). `q` [B, K, V'] float32 is the very distribution that each token was
     drawn from, over ids 0..V'-1; None means that the tokens were not drawn: a point mass.
-    `parents` [B, K] int64: which drafted token each one follows (-1: the last committed one); None:
-    a chain, each follows the one before it. Verifiers take chains alone so far.
+
+    `parents` [B, K] int64 on the CPU: the index of the drafted token that each one follows (-1: the
+    last committed one), always an earlier one, and no two tokens with one parent are the same;
+    what stands in the padding is -1. None: a chain, each follows the one before it.
+
+    How the candidates behind one parent were drawn decides how they are verified. Without `draws`
+    they were drawn in order, without replacement: q of the first is the drafter's distribution,
+    and of each further one what is left of it after taking out those before and scaling to 1.
+    `draws` [B, C, D] int64 on the CPU, for a tree with q: row b was drawn as C continuations of at
+    most D tokens, independent of each other; [b, c, i] is the index of the drafted token that is
+    token i of the c-th, -1 past its end. Where continuations agreed they share a token, whose q is
+    then the drafter's distribution as it is.
     """
 
     tokens: Tensor
     lengths: Sequence[int]
     q: Tensor | None = None
     parents: Tensor | None = None
+    draws: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -39,20 +50,24 @@ class Verdict:
 
     `tokens` [B, K+1] int64: row b holds its accepted draft tokens, then one token of the target at
     index `accepted[b]` (-1 if the target gave no distribution there: NaN, or everything masked);
-    what stands behind that is undefined. `accepted` [B] int64, 0 <= n_b <= lengths[b].
+    what stands behind that is undefined. `accepted` [B] int64, 0 <= n_b <= lengths[b]. `path`
+    [B, K] int64: for a draft with `parents`, the indices of the accepted tokens in it, root first;
+    -1 behind the first `accepted[b]`. None for chains.
     """
 
     tokens: Tensor
     accepted: Tensor
+    path: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Emitted:
     """What one row committed in one round.
 
-    `tokens`: the new ids, in order. `drafted`: how many the drafter proposed. `accepted`: how many
-    of them stand among `tokens` (they come first). `finish`: "stop" at an end token, "length" at
-    the limit, "error" where the target gave no distribution, None while the row runs on.
+    `tokens`: the new ids, in order. `drafted`: how many the drafter proposed; of a tree, the most
+    that could have been accepted along the path that was taken. `accepted`: how many of them stand
+    among `tokens` (they come first). `finish`: "stop" at an end token, "length" at the limit,
+    "error" where the target gave no distribution, None while the row runs on.
     """
 
     tokens: list[int]

@@ -8,6 +8,7 @@ import torch
 
 from paceline.core.protocols import Drafter
 from paceline.core.sequences import Sequences
+from paceline.core.tree import parents_of
 from paceline.core.types import Draft
 
 
@@ -30,25 +31,33 @@ class FirstOf:
 
 
 def merge(a: Draft, b: Draft) -> Draft:
-    """Row by row whichever proposes something, `a` first."""
+    """Row by row whichever proposes something, `a` first. Beside a tree a chain is a tree, too."""
     if not any(b.lengths):
         return a
     if not any(a.lengths):
         return b
     device = b.tokens.device if a.q is None else a.tokens.device
     width = max(a.tokens.shape[1], b.tokens.shape[1])
-    from_a = torch.tensor([bool(n) for n in a.lengths]).to(device, non_blocking=True)
+    choice = torch.tensor([bool(n) for n in a.lengths])
+    from_a = choice.to(device, non_blocking=True)
     tokens = torch.where(from_a[:, None], _tokens(a, width, device), _tokens(b, width, device))
     lengths = [x or y for x, y in zip(a.lengths, b.lengths, strict=True)]
+    parents = draws = None
+    if a.parents is not None or b.parents is not None:
+        parents = torch.where(choice[:, None], _parents(a, width), _parents(b, width))
+    if a.draws is not None or b.draws is not None:
+        each = [x.draws.shape[1:] for x in (a, b) if x.draws is not None]
+        size = [max(sizes) for sizes in zip(*each, strict=True)]
+        draws = torch.where(choice[:, None, None], _draws(a, size), _draws(b, size))
     if a.q is None and b.q is None:
-        return Draft(tokens, lengths)
+        return Draft(tokens, lengths, None, parents, draws)
     vocabulary = max(_vocabulary(a), _vocabulary(b))
     q = torch.where(
         from_a[:, None, None],
         _dense(a, width, vocabulary, device),
         _dense(b, width, vocabulary, device),
     )
-    return Draft(tokens, lengths, q)
+    return Draft(tokens, lengths, q, parents, draws)
 
 
 def _vocabulary(draft: Draft) -> int:
@@ -59,6 +68,20 @@ def _vocabulary(draft: Draft) -> int:
 def _tokens(draft: Draft, width: int, device: torch.device) -> torch.Tensor:
     padding = (0, width - draft.tokens.shape[1])
     return torch.nn.functional.pad(draft.tokens, padding).to(device, non_blocking=True)
+
+
+def _parents(draft: Draft, width: int) -> torch.Tensor:
+    rows = [parents_of(draft, b) for b in range(len(draft.lengths))]
+    return torch.tensor([row + [-1] * (width - len(row)) for row in rows])
+
+
+def _draws(draft: Draft, size: Sequence[int]) -> torch.Tensor:
+    """[B, *size]; -1 throughout where the draft has none."""
+    if draft.draws is None:
+        return torch.full((len(draft.lengths), *size), -1)
+    count, depth = draft.draws.shape[1:]
+    padding = (0, size[1] - depth, 0, size[0] - count)
+    return torch.nn.functional.pad(draft.draws, padding, value=-1)
 
 
 def _dense(draft: Draft, width: int, vocabulary: int, device: torch.device) -> torch.Tensor:

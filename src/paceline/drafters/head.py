@@ -16,7 +16,8 @@ from torch import Tensor
 from paceline.core.cached import CachedModel
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
-from paceline.drafters.sampling import Chain, Reads
+from paceline.drafters.grow import Growth, TreeSize
+from paceline.drafters.sampling import Chain, Reads, growing
 
 
 class Head(Protocol):
@@ -40,20 +41,30 @@ class Head(Protocol):
 
 class HeadDrafter:
     """Drafts with `head` for the rows of `target`, at each row's own temperature and truncation, or
-    at `temperature` (see `Chain`). Raises ValueError where `target` keeps the states of other
-    layers for another head already, or cannot keep any."""
+    at `temperature` (see `Chain`); with `tree` trees (see `Growth`), whatever the head's
+    `confidence`. Raises ValueError where `target` keeps the states of other layers for another head
+    already, or cannot keep any, and where the head cannot read a tree."""
 
-    def __init__(self, target: CachedModel, head: Head, temperature: float | None = None) -> None:
+    def __init__(
+        self,
+        target: CachedModel,
+        head: Head,
+        temperature: float | None = None,
+        tree: TreeSize | None = None,
+    ) -> None:
         target.tap(head.taps)
         reads = head.over(target)
-        self._chain = Chain(reads, temperature, head.ids, target.vocab, head.confidence)
+        if tree:
+            self._drafts = Growth(growing(reads), tree, temperature, head.ids, target.vocab)
+        else:
+            self._drafts = Chain(reads, temperature, head.ids, target.vocab, head.confidence)
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
-        """At most `k[b]` tokens for each running row, and none for one of a single token: the
-        target has not read anything of it that a head could look at."""
+        """At most `k[b]` tokens one behind the other for each running row, and none for one of a
+        single token: the target has not read anything of it that a head could look at."""
         rows = zip(k, seqs.lengths, seqs.running, strict=True)
         lengths = [n if run and length > 1 else 0 for n, length, run in rows]
         if not max(lengths):
             return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths)
         drafting = seqs.only([b for b, n in enumerate(lengths) if n])
-        return self._chain.propose(drafting, lengths)
+        return self._drafts.propose(drafting, lengths)

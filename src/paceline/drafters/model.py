@@ -8,20 +8,25 @@ import torch
 
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
-from paceline.drafters.sampling import Chain, Reads
+from paceline.drafters.grow import Growth, TreeSize
+from paceline.drafters.sampling import Chain, Reads, growing
 
 
 class ModelDrafter:
     """Drafts from `cached`, at each row's own temperature and truncation, or at `temperature` (see
-    `Chain`)."""
+    `Chain`); with `tree` trees (see `Growth`). Raises ValueError where `cached` cannot read one."""
 
-    def __init__(self, cached: Reads, temperature: float | None = None) -> None:
+    def __init__(
+        self, cached: Reads, temperature: float | None = None, tree: TreeSize | None = None
+    ) -> None:
         self.cached = cached
-        self._chain = Chain(cached, temperature)
+        self._drafts = (
+            Growth(growing(cached), tree, temperature) if tree else Chain(cached, temperature)
+        )
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
-        """Exactly `k[b]` tokens for each running row."""
+        """Exactly `k[b]` tokens for each running row; of a tree, paths of at most so many."""
         lengths = [n if run else 0 for n, run in zip(k, seqs.running, strict=True)]
         if not max(lengths):
             return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths)
-        return self._chain.propose(seqs, lengths)
+        return self._drafts.propose(seqs, lengths)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from paceline.core.noise import draw
+from paceline.core.cached import SLACK
 from paceline.core.sequences import Sequences
 from paceline.core.shape import distribution
 from paceline.core.types import Draft
+
+MOST = SLACK - 1  # drafted tokens of a row that a cache has room for, beside the pending one
 
 
 class Reads(Protocol):
@@ -25,6 +27,17 @@ class Reads(Protocol):
     def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
         """Logits [B, V'] behind one more token a row, `tokens` [B]: the draft's token number
         `behind` (from 0). Called after `read`, for `behind` = 0, 1, …"""
+        ...
+
+
+@runtime_checkable
+class Grows(Reads, Protocol):
+    """A `Reads` that can look at a tree, a level at a time."""
+
+    def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Logits [B, W, V'] behind each of `tokens` [B, W], the last W of M nodes behind the
+        committed tokens; `parents` [B, M] on the CPU: of all of them, as in `Draft.parents`, those
+        of the padding -1. Called after `read`, each time with the nodes before and W more."""
         ...
 
 
@@ -60,8 +73,7 @@ class Chain:
         """`lengths[b]` tokens for row b, or fewer where `confidence` ends the draft."""
         width = max(lengths)
         # a drawn token of a greedy row needs no q: its verifier does not look at one
-        sampled = [b for b in range(seqs.batch) if lengths[b] and self._heat(seqs, b) > 0]
-        u = seqs.draft_noise(width) if sampled else None
+        sampled = [b for b, n in enumerate(lengths) if n and heat(seqs, b, self._temperature) > 0]
         sure = torch.ones(())
         tokens: list[Tensor] = []
         q: list[Tensor] = []
@@ -79,25 +91,24 @@ class Chain:
                 if max(lengths) <= j:
                     break
             token = logits.argmax(-1)
-            if u is not None:
-                token, q_j = self._sample(seqs, logits, token, sampled, u[:, j])
+            if sampled:
+                token, q_j = self._sample(seqs, logits, token, sampled, j)
                 q.append(self._spread(q_j))
             tokens.append(token if self._ids is None else self._ids.to(token.device)[token])
         if not tokens:
             return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths)
         return Draft(torch.stack(tokens, 1), lengths, torch.stack(q, 1) if q else None)
 
-    def _heat(self, seqs: Sequences, row: int) -> float:
-        return seqs.params[row].temperature if self._temperature is None else self._temperature
-
     def _sample(
-        self, seqs: Sequences, logits: Tensor, top: Tensor, sampled: Sequence[int], u: Tensor
+        self, seqs: Sequences, logits: Tensor, top: Tensor, sampled: Sequence[int], j: int
     ) -> tuple[Tensor, Tensor]:
-        """Indices [B] and their q [B, V']; one-hot at `top` for the rows that are not sampled."""
+        """The draft's token number `j`, as indices [B], and their q [B, V']; one-hot at `top` for
+        the rows that are not sampled."""
         q = torch.zeros_like(logits).scatter_(-1, top[:, None], 1.0)
         for b in sampled:
-            q[b] = distribution(logits[b : b + 1], seqs.params[b], self._heat(seqs, b))[0]
-        token = draw(q, u.to(q.device, non_blocking=True))
+            hot = heat(seqs, b, self._temperature)
+            q[b] = distribution(logits[b : b + 1], seqs.params[b], hot)[0]
+        token = seqs.draw_draft(q, j, self._ids)
         # where the model gave no distribution (NaN): index 0 as a point mass, still lossless
         point = torch.zeros_like(q)
         point[:, 0] = 1
@@ -112,3 +123,24 @@ class Chain:
         ids = self._ids[inside].to(q.device)
         whole = q.new_zeros(q.shape[0], size)
         return whole.index_copy_(1, ids, q if bool(inside.all()) else q[:, inside.to(q.device)])
+
+
+def growing(reads: Reads) -> Grows:
+    """`reads`, if it can look at trees; ValueError if not."""
+    if isinstance(reads, Grows):
+        return reads
+    raise ValueError(f"a {type(reads).__name__} reads chains alone")
+
+
+def heat(seqs: Sequences, row: int, temperature: float | None) -> float:
+    """At which temperature a row is drafted: `temperature`, or its own if that is None."""
+    return seqs.params[row].temperature if temperature is None else temperature
+
+
+def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """`rows` [B, longest] int64, with `value` behind their ends."""
+    width = max(len(row) for row in rows)
+    whole = torch.full((len(rows), width), value)
+    for b, row in enumerate(rows):
+        whole[b, : len(row)] = torch.tensor(row, dtype=torch.int64)
+    return whole

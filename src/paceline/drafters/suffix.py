@@ -6,6 +6,8 @@ with whatever most often followed that, as long as at least `least` of all those
 same way (the path's empirical probability) and for at most `factor` tokens a matched one. `depth`
 bounds what is matched, not what is drafted.
 
+Where places are split evenly, the draft can be a tree that goes all those ways.
+
 Against lookup, which copies from the latest place: several places vote, and the draft is the longer
 the more words agree. No model, no q: a point mass.
 """
@@ -14,13 +16,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
-import torch
 
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
+from paceline.drafters.sampling import padded
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.drafters.suffix_index import END, Ints, scan
 
@@ -32,7 +34,8 @@ DEEPEST = 64
 
 class Suffix:
     """Drafts from the request's own tokens and from `corpus`: from where more tokens agree, from
-    the request if as many do. A function of the committed tokens and of `corpus.index`."""
+    the request if as many do. A function of the committed tokens and of `corpus.index`. `branches`:
+    where several tokens followed equally often, all of them are drafted, not the latest alone."""
 
     def __init__(
         self,
@@ -40,55 +43,77 @@ class Suffix:
         corpus: SuffixCorpus | None = None,
         factor: float = FACTOR,
         least: float = LEAST,
+        branches: bool = False,
     ) -> None:
         self.depth = depth
         self.corpus = corpus
         self.factor = factor
         self.least = least
+        self.branches = branches
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
-        """Up to `k[b]` tokens for each running row whose last token stands elsewhere too."""
+        """Up to `k[b]` tokens, of all branches, for each running row whose last token stands
+        elsewhere too."""
         rows = [
-            self._chain(seqs.committed(b).numpy(), k[b]) if seqs.running[b] and k[b] > 0 else []
+            self._find(seqs.committed(b).numpy(), k[b]) if seqs.running[b] and k[b] > 0 else []
             for b in range(seqs.batch)
         ]
-        lengths = [len(row) for row in rows]
-        tokens = np.zeros((seqs.batch, max(lengths)), dtype=np.int64)
-        for b, row in enumerate(rows):
-            tokens[b, : lengths[b]] = row
-        return Draft(torch.tensor(tokens), lengths)
+        tokens = [[path.tokens[-1] for path in row] for row in rows]
+        parents = [[path.parent for path in row] for row in rows]
+        chains = all(row == list(range(-1, len(row) - 1)) for row in parents)
+        tree = None if chains else padded(parents, -1)
+        return Draft(padded(tokens, 0), [len(row) for row in rows], None, tree)
 
-    def _chain(self, ids: Ints, k: int) -> list[int]:
+    def _find(self, ids: Ints, k: int) -> list[_Path]:
         matched, places = scan(ids[:-1], ids, self.depth)
         if self.corpus is not None and matched < self.depth:
             index = self.corpus.index
             elsewhere, there = index.find(ids, self.depth)
             if elsewhere > matched:
-                most = min(k, int(self.factor * elsewhere))
-                return self._follow(index.text, there, most)
+                return self._follow(index.text, there, k, int(self.factor * elsewhere))
         most = min(k, int(self.factor * matched))
         # Behind its end the request goes on with the draft: a loop shorter than k repeats in it.
         text = np.concatenate([ids, np.zeros(most, dtype=np.int64)])
-        return self._follow(text, places, most, len(ids))
+        return self._follow(text, places, k, most, len(ids))
 
-    def _follow(self, text: Ints, places: Ints, most: int, end: int | None = None) -> list[int]:
-        """What goes on from `places`, at most `most` tokens. It is written to `text` from `end` on
-        where that is given: places near there run into it."""
-        drafted: list[int] = []
-        start = len(places)
-        while len(drafted) < most:
-            followers = text[places + len(drafted) + 1]
-            choices = likeliest(followers)
-            if not choices:
-                break
-            if len(places) > 1:
-                places = places[followers == choices[0]]
-            if len(places) / start < self.least:
-                break
-            if end is not None:
-                text[end + len(drafted)] = choices[0]
-            drafted.append(choices[0])
-        return drafted
+    def _follow(
+        self, text: Ints, places: Ints, k: int, most: int, end: int | None = None
+    ) -> list[_Path]:
+        """What goes on from `places`: `k` tokens at most, the likeliest first, and `most` of them
+        one behind the other. A path is written to `text` from `end` on where that is given: places
+        near there run into it."""
+        made: list[_Path] = []
+        ahead = self._further(text, _Path([], -1, places), -1, len(places)) if most else []
+        while ahead and len(made) < k:
+            path = ahead.pop(max(range(len(ahead)), key=lambda i: len(ahead[i].places)))
+            made.append(path)
+            drafted = len(path.tokens)
+            if drafted < most:
+                if end is not None:
+                    text[end : end + drafted] = path.tokens
+                ahead += self._further(text, path, len(made) - 1, len(places))
+        return made
+
+    def _further(self, text: Ints, path: _Path, node: int, start: int) -> list[_Path]:
+        """`path`, which ends at drafted token `node`, and one more: what most of its places go on
+        with, if at least `least` of all `start` do."""
+        places = path.places
+        followers = text[places + len(path.tokens) + 1]
+        found: list[_Path] = []
+        for token in likeliest(followers)[: None if self.branches else 1]:
+            rest = places[followers == token] if len(places) > 1 else places
+            if len(rest) / start >= self.least:
+                found.append(_Path([*path.tokens, token], node, rest))
+        return found
+
+
+class _Path(NamedTuple):
+    """Drafted tokens, one behind the other; `parent`: the drafted token that the last one follows;
+    `places`: where that goes on like this, as places of what was matched."""
+
+    tokens: list[int]
+    parent: int
+    places: Ints
 
 
 def likeliest(followers: Ints) -> list[int]:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from paceline.core.noise import draw
 from paceline.core.sequences import Sequences
 from paceline.core.shape import distribution
 from paceline.core.types import Draft
@@ -51,14 +50,13 @@ class TranslateVocab:
         width = max(lengths)
         if not width or not len(self._shared):
             return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), [0] * seqs.batch)
-        u = seqs.draft_noise(width).to(self.reader.device)
         q = [self._first(seqs, lengths)]
-        tokens = [draw(q[0], u[:, 0])]
+        tokens = [seqs.draw_draft(q[0], 0)]
         fed = self._fed(tokens[0], lengths)
         for j in range(1, width):
             logits = self.reader.extend(fed, j - 1)
             q.append(self._q(seqs, logits, [b for b, n in enumerate(lengths) if n > j]))
-            tokens.append(draw(q[-1], u[:, j]))
+            tokens.append(seqs.draw_draft(q[-1], j))
             fed = self._to_draft[tokens[-1].clamp(min=0)]
         drafted = torch.stack(tokens, 1)
         sound: list[int] = (drafted >= 0).long().cumprod(-1).sum(-1).tolist()  # pyright: ignore

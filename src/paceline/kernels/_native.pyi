@@ -96,7 +96,8 @@ class Layer:
 class Decoder:
     """A decoder-only transformer in one call. Its calls run one at a time: a second caller waits.
 
-    What a position gives depends on its row's tokens up to it alone, to the bit.
+    What a position gives depends on its row's tokens up to it (those on its path, in a tree) alone,
+    to the bit.
     """
 
     def __init__(
@@ -138,12 +139,14 @@ class Decoder:
         limit: int | None = None,
         taps: list[int] = ...,
         states: Array | None = None,
+        parents: Array | None = None,
     ) -> None:
         """Read `tokens` [B, T] int64, row b from position at[b] on, into the rows from `row` on of
         `cache` [layers, 2, batch, kv_heads, length, head_dim] float32; write `hidden` [B, T, D],
         and `logits` [B, T, V] and `top` [B, T] int64 (the likeliest of the first `limit` ids) where
         they are given. With `states` [B, T, D] in place of tokens these enter the first layer. With
         `taps` (ascending) `hidden` is [B, T, taps * D]: the states that enter these layers, or for
-        the number of layers leave the last, instead of what the final norm gives. ValueError for
-        sizes or positions that do not fit, IndexError for a token that is none: then nothing has
-        been read."""
+        the number of layers leave the last, instead of what the final norm gives. With `parents`
+        [B, M] int64 they are the last T of M nodes of a tree (see `core.protocols.Branching`).
+        ValueError for sizes or positions that do not fit and for parents that are no tree,
+        IndexError for a token that is none: then nothing has been read."""

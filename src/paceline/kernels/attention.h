@@ -2,7 +2,8 @@
 //
 // A score is one dot product in a fixed order, a softmax sums from the first key that its query
 // sees, and values are added key by key from there: a query's result is the same to the bit
-// whatever else is asked in the same call. Blocks only decide what is in the processor's cache.
+// whatever else is asked in the same call, and wherever the keys lie that it sees. Blocks only
+// decide what is in the processor's cache.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,15 @@ namespace PACELINE_ISA {
 struct Scores {
     explicit Scores(const Attend& a)
         : base(first_seen(a, a.first)),
-          end(a.first + a.count),
+          end(a.end),
           stride(std::int64_t(end) - base + LANES),
           data(a.scores) {}
 
     static int first_seen(const Attend& a, int position) {
         return a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
+    }
+    static int position(const Attend& a, int t) {
+        return a.nodes ? int(a.nodes[t].position) : a.first + t;
     }
     float* row(int query) const { return data + query * stride; }
     float& inverse(int query) const { return row(query)[stride - 1]; }
@@ -55,31 +59,57 @@ PACELINE_INLINE void score(const float* const* query, const float* const* key, i
 // How many of `left` queries go together: 3 keep the multipliers busy, and 2 + 2 beat 3 + 1.
 inline int together(int left) { return left == 4 ? 2 : left < 3 ? left : 3; }
 
+// Scores of the 4 keys of positions from s on, for queries t..end-1.
+PACELINE_INLINE void score_keys(const Attend& a, const Scores& scores, const float* const* key,
+                                int s, int t, int end) {
+    const int queries = end * a.group;
+    int head = 0;
+    for (int j = t * a.group, n; j < queries; j += n) {
+        n = together(queries - j);
+        const float* query[3];
+        float* out[3];
+        for (int q = 0; q < n; ++q) {
+            query[q] = a.query + t * a.query_stride + std::int64_t(head) * a.dim;
+            out[q] = scores.row(j + q) + (s - scores.base);
+            if (++head == a.group) head = 0, ++t;
+        }
+        if (n == 3)
+            score<3>(query, key, a.dim, out);
+        else if (n == 2)
+            score<2>(query, key, a.dim, out);
+        else
+            score<1>(query, key, a.dim, out);
+    }
+}
+
 inline void score_all(const Attend& a, const Scores& scores) {
-    const int queries = a.count * a.group;
-    for (int s = scores.base; s < scores.end; s += 4) {
+    for (int s = scores.base; s < a.shared; s += 4) {
         const float* key[4];
         for (int k = 0; k < 4; ++k) {
-            const int last = scores.end - 1;  // twice rather than beyond the end
+            const int last = a.shared - 1;  // twice rather than beyond the end
             key[k] = a.keys + std::int64_t(s + k < last ? s + k : last) * a.dim;
         }
         // Queries at a position before s see none of these keys.
-        int t = s > a.first ? s - a.first : 0, head = 0;
-        for (int j = t * a.group, n; j < queries; j += n) {
-            n = together(queries - j);
-            const float* query[3];
-            float* out[3];
-            for (int q = 0; q < n; ++q) {
-                query[q] = a.query + t * a.query_stride + std::int64_t(head) * a.dim;
-                out[q] = scores.row(j + q) + (s - scores.base);
-                if (++head == a.group) head = 0, ++t;
+        score_keys(a, scores, key, s, s > a.first ? s - a.first : 0, a.count);
+    }
+}
+
+// The first position that a query sees of those that it has for itself.
+inline int first_own(const Attend& a, int position) {
+    const int from = Scores::first_seen(a, position);
+    return from > a.shared ? from : a.shared;
+}
+
+inline void score_own(const Attend& a, const Scores& scores) {
+    for (int t = 0; t < a.count; ++t) {
+        const int last = Scores::position(a, t);
+        for (int s = first_own(a, last); s <= last; s += 4) {
+            const float* key[4];
+            for (int k = 0; k < 4; ++k) {
+                const int position = s + k < last ? s + k : last;
+                key[k] = a.keys + a.nodes[t].own[position - a.shared] * a.dim;
             }
-            if (n == 3)
-                score<3>(query, key, a.dim, out);
-            else if (n == 2)
-                score<2>(query, key, a.dim, out);
-            else
-                score<1>(query, key, a.dim, out);
+            score_keys(a, scores, key, s, t, t + 1);
         }
     }
 }
@@ -133,47 +163,64 @@ void weigh_columns(const float* const* weight, const float* value, int dim, int 
     for (; column < dim; column += LANES) weigh<Q, 1>(weight, value, dim, count, out, column);
 }
 
+// Adds to what the heads of query t give the values of `count` positions from s on.
+PACELINE_INLINE void weigh_values(const Attend& a, const Scores& scores, int t, int s, int count,
+                                  const float* value) {
+    for (int h = 0, n; h < a.group; h += n) {
+        n = together(a.group - h);
+        const float* weight[3];
+        float* out[3];
+        for (int q = 0; q < n; ++q) {
+            weight[q] = scores.row(t * a.group + h + q) + (s - scores.base);
+            out[q] = a.out + t * a.out_stride + std::int64_t(h + q) * a.dim;
+        }
+        if (n == 3)
+            weigh_columns<3>(weight, value, a.dim, count, out);
+        else if (n == 2)
+            weigh_columns<2>(weight, value, a.dim, count, out);
+        else
+            weigh_columns<1>(weight, value, a.dim, count, out);
+    }
+}
+
 inline void weigh_all(const Attend& a, const Scores& scores) {
     constexpr int BLOCK = 32;  // values that stay in the nearest cache for all queries
-    for (int block = scores.base; block < scores.end; block += BLOCK) {
+    for (int block = scores.base; block < a.shared; block += BLOCK) {
+        const int end = block + BLOCK < a.shared ? block + BLOCK : a.shared;
         for (int t = 0; t < a.count; ++t) {
-            const int position = a.first + t, from = Scores::first_seen(a, position);
+            const int position = Scores::position(a, t), from = Scores::first_seen(a, position);
             const int s = from > block ? from : block;
-            const int last = position < block + BLOCK - 1 ? position : block + BLOCK - 1;
+            const int last = position < end - 1 ? position : end - 1;
             if (s > last) continue;
-            const float* value = a.values + std::int64_t(s) * a.dim;
-            for (int h = 0, n; h < a.group; h += n) {
-                n = together(a.group - h);
-                const float* weight[3];
-                float* out[3];
-                for (int q = 0; q < n; ++q) {
-                    weight[q] = scores.row(t * a.group + h + q) + (s - scores.base);
-                    out[q] = a.out + t * a.out_stride + std::int64_t(h + q) * a.dim;
-                }
-                if (n == 3)
-                    weigh_columns<3>(weight, value, a.dim, last - s + 1, out);
-                else if (n == 2)
-                    weigh_columns<2>(weight, value, a.dim, last - s + 1, out);
-                else
-                    weigh_columns<1>(weight, value, a.dim, last - s + 1, out);
-            }
+            weigh_values(a, scores, t, s, last - s + 1, a.values + std::int64_t(s) * a.dim);
         }
+    }
+}
+
+inline void weigh_own(const Attend& a, const Scores& scores) {
+    for (int t = 0; t < a.count; ++t) {
+        const int last = Scores::position(a, t);
+        for (int s = first_own(a, last); s <= last; ++s)
+            weigh_values(a, scores, t, s, 1, a.values + a.nodes[t].own[s - a.shared] * a.dim);
     }
 }
 
 inline void attend(const Attend& a) {
     const Scores scores(a);
     score_all(a, scores);
+    if (a.nodes) score_own(a, scores);
     for (int t = 0; t < a.count; ++t) {
-        const int from = Scores::first_seen(a, a.first + t) - scores.base;
+        const int position = Scores::position(a, t);
+        const int from = Scores::first_seen(a, position) - scores.base;
         for (int h = 0; h < a.group; ++h) {
             const int query = t * a.group + h;
-            soften(scores.row(query), from, a.first + t + 1 - scores.base, &scores.inverse(query));
+            soften(scores.row(query), from, position + 1 - scores.base, &scores.inverse(query));
             float* out = a.out + t * a.out_stride + std::int64_t(h) * a.dim;
             for (int i = 0; i < a.dim; i += LANES) store(out + i, all(0.0f));
         }
     }
     weigh_all(a, scores);
+    if (a.nodes) weigh_own(a, scores);
     for (int t = 0; t < a.count; ++t) {
         for (int h = 0; h < a.group; ++h) {
             float* out = a.out + t * a.out_stride + std::int64_t(h) * a.dim;

@@ -67,7 +67,8 @@ void forward(Decoder& self, Engine& engine, std::optional<Array<const std::int64
              const std::vector<std::int64_t>& at, Array<float, 6> cache, int row,
              Array<float, 3> hidden, std::optional<Array<float, 3>> logits,
              std::optional<Array<std::int64_t, 2>> top, std::optional<int> limit,
-             std::vector<int> taps, std::optional<Array<const float, 3>> states) {
+             std::vector<int> taps, std::optional<Array<const float, 3>> states,
+             std::optional<Array<const std::int64_t, 2>> parents) {
     const std::size_t rows = hidden.shape(0), count = hidden.shape(1);
     const Shape& shape = self.shape();
     const auto need = [](bool fits, const char* what) {
@@ -87,6 +88,7 @@ void forward(Decoder& self, Engine& engine, std::optional<Array<const std::int64
     need(fits(hidden, wide), "hidden is not [rows, count, hidden, or hidden for each tap]");
     need(!logits || fits(*logits, self.vocab()), "logits is not [rows, count, vocabulary]");
     need(!top || (top->shape(0) == rows && top->shape(1) == count), "top is not [rows, count]");
+    need(!parents || parents->shape(0) == rows, "parents need a row for each row of tokens");
     const Call call{
         .tokens = tokens ? tokens->data() : nullptr,
         .states = states ? states->data() : nullptr,
@@ -97,6 +99,8 @@ void forward(Decoder& self, Engine& engine, std::optional<Array<const std::int64
         .batch = int(cache.shape(2)),
         .length = int(cache.shape(4)),
         .row = row,
+        .parents = parents ? parents->data() : nullptr,
+        .nodes = parents ? int(parents->shape(1)) : 0,
         .hidden = hidden.data(),
         .taps = std::move(taps),
         .logits = logits ? logits->data() : nullptr,
@@ -161,7 +165,7 @@ void bind_decoder(nb::module_& m) {
         .def("set_rope", &set_rope, "local"_a, "cos"_a, "sin"_a)
         .def("forward", &forward, "engine"_a, "tokens"_a.none(), "at"_a, "cache"_a, "row"_a,
              "hidden"_a, "logits"_a = nb::none(), "top"_a = nb::none(), "limit"_a = nb::none(),
-             "taps"_a = std::vector<int>(), "states"_a = nb::none());
+             "taps"_a = std::vector<int>(), "states"_a = nb::none(), "parents"_a = nb::none());
 }
 
 }  // namespace paceline

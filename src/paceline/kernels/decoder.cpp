@@ -16,6 +16,22 @@ void need(bool fits, const char* what) {
 
 bool fits(const Vector& v, int size) { return v.empty() || int(v.size()) == size; }
 
+void check_tree(const Call& call) {
+    const int before = call.nodes - call.count;
+    if (before < 0) throw std::invalid_argument("a tree has a parent for each of its tokens");
+    for (int b = 0; b < call.rows; ++b) {
+        if (call.at[b] < before)
+            throw std::invalid_argument("a tree's node " + std::to_string(before) +
+                                        " is not at position " + std::to_string(call.at[b]));
+        for (int j = 0; j < call.nodes; ++j) {
+            const std::int64_t parent = call.parents[std::int64_t(b) * call.nodes + j];
+            if (parent < -1 || parent >= j)
+                throw std::invalid_argument("node " + std::to_string(j) + " cannot follow node " +
+                                            std::to_string(parent));
+        }
+    }
+}
+
 }  // namespace
 
 Decoder::Decoder(Shape shape, std::vector<Layer> layers, std::vector<int> slots,
@@ -97,6 +113,7 @@ void Decoder::check(const Call& call) const {
                                         std::to_string(call.at[b] + call.count) +
                                         " do not fit a cache of " + std::to_string(length));
     }
+    if (call.parents) check_tree(call);
     for (int i = 0; call.tokens && i < call.rows * call.count; ++i) {
         if (call.tokens[i] < 0 || call.tokens[i] >= embedding_->rows)
             throw std::out_of_range("token " + std::to_string(call.tokens[i]) +
@@ -120,11 +137,33 @@ void Decoder::reserve(const Call& call, int threads) {
     if (call.top) picks_.resize(head_.chunks().size() * rows);
 }
 
+// The nodes of the tokens of a tree.
+void Decoder::plan(const Call& call) {
+    nodes_.clear();
+    own_.clear();
+    if (!call.parents) return;
+    std::vector<std::size_t> ends;
+    for (int b = 0; b < call.rows; ++b) {
+        const std::int64_t* parents = call.parents + std::int64_t(b) * call.nodes;
+        const std::int64_t base = call.at[b] - (call.nodes - call.count);
+        for (int i = call.nodes - call.count; i < call.nodes; ++i) {
+            const std::size_t from = own_.size();
+            for (std::int64_t j = i; j >= 0; j = parents[j]) own_.push_back(base + j);
+            std::reverse(own_.begin() + from, own_.end());
+            ends.push_back(own_.size());
+            nodes_.push_back({base + std::int64_t(own_.size() - from) - 1, nullptr});
+        }
+    }
+    for (std::size_t i = 0; i < ends.size(); ++i)  // now that they no longer move
+        nodes_[i].own = own_.data() + (i ? ends[i - 1] : 0);
+}
+
 void Decoder::forward(Engine& engine, const Call& call) {
     if (call.rows < 1 || call.count < 1) throw std::invalid_argument("a pass needs a token");
     std::lock_guard lock(busy_);
     check(call);
     reserve(call, engine.pool.size());
+    plan(call);
     Pass pass(*this, *engine.isa, call);
     engine.pool.run([&](Pool::Team& team) { pass.run(team); });
 }

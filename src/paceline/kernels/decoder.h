@@ -44,6 +44,11 @@ struct Call {
     const std::int64_t* at;      // [rows]
     float* cache;                // [layers][2][batch][kv_heads][length][head_dim]
     int batch, length, row;
+    // [rows][nodes], or null: the tokens are the last `count` of so many nodes of a tree. Node j's
+    // entry lies at at[b] - (nodes - count) + j; it follows node parents[j] < j, -1: what lies in
+    // front of the tree.
+    const std::int64_t* parents;
+    int nodes;
     // out: without taps [rows * count][hidden], after the final norm; with taps
     // [rows * count][taps][hidden], the states that enter these layers; their number: leave the
     // last
@@ -56,8 +61,8 @@ struct Call {
     int limit;
 };
 
-// A position's results depend, to the bit, on its row's tokens up to it alone: not on how they were
-// cut into passes, on the other rows, on the number of threads, or on what the cache holds behind.
+// A position's results depend, to the bit, on its row's tokens up to it alone (in a tree: on those
+// that it follows): not on how they were cut into passes, on the other rows, on the number of threads, or on what the cache holds behind.
 class Decoder {
 public:
     // Layer i reads and writes the cache's layer slots[i]; none given: i. Without an embedding a
@@ -88,6 +93,7 @@ private:
 
     void check(const Call& call) const;
     void reserve(const Call& call, int threads);
+    void plan(const Call& call);
 
     Shape shape_;
     std::vector<Layer> layers_;
@@ -106,6 +112,8 @@ private:
     Rows scores_;                     // a row a thread
     Rows scored_;                     // logits of a chunk and a tile, a row a thread
     std::vector<Pick> picks_;         // [chunks][rows]
+    std::vector<Node> nodes_;         // [rows]; of a chain: none
+    std::vector<std::int64_t> own_;   // of all nodes, one's behind another's
 };
 
 }  // namespace paceline

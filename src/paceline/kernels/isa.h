@@ -7,19 +7,29 @@
 
 namespace paceline {
 
+// A token of a tree. It attends to the cache's leading entries, which lie in order, as all of its
+// tree do, and to some behind them that each has for itself.
+struct Node {
+    std::int64_t position;
+    const std::int64_t* own;  // of those, in the order of their positions: where they lie
+};
+
 // One query head's view of the cache: what attention over one row's one key/value head needs.
 struct Attend {
     const float* query;      // [count][group][dim], query_stride floats between positions
     std::int64_t query_stride;
-    const float* keys;       // [.., dim]: position s at keys + s * dim
+    const float* keys;       // [.., dim]: entry s at keys + s * dim, which is position s in a chain
     const float* values;     // the same for values
     float* out;              // [count][group][dim], out_stride floats between positions
     std::int64_t out_stride;
-    float* scores;           // scratch, count * group * (first + count + LANES) floats
+    float* scores;           // scratch, count * group * (end + LANES) floats
     int dim;                 // a multiple of 8
     int group;               // query heads that share these keys
-    int first;               // position of the first query
-    int count;               // queries (consecutive positions)
+    int first;               // position of the first query; of a tree's: the lowest
+    int end;                 // behind the highest
+    int count;               // queries (consecutive positions, if it is a chain)
+    const Node* nodes;       // [count], those of a tree; null: a chain
+    int shared;              // entries that lie in order: all of a chain's
     int window;              // a query at p sees positions p - window + 1 .. p; 0: all up to p
 };
 

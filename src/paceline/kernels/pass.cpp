@@ -113,7 +113,8 @@ void Pass::rotate(Team& team, int layer) const {
     const int group = heads / kv_heads;
     team.each(rows_ * kv_heads, [&](int i) {
         const int r = i / kv_heads, h = i % kv_heads, row = r / call_.count;
-        const std::int64_t position = call_.at[row] + r % call_.count;
+        const std::int64_t entry = call_.at[row] + r % call_.count;
+        const std::int64_t position = call_.parents ? d_.nodes_[r].position : entry;
         const auto turn = [&](float* x, const Vector& norm) {
             if (!norm.empty()) isa_.rms_norm(x, norm.data(), d_.shape_.eps, dim, x);
             isa_.rotate(x, rope.cos + position * dim, rope.sin + position * dim, dim);
@@ -122,7 +123,7 @@ void Pass::rotate(Team& team, int layer) const {
         for (int q = h * group; q < (h + 1) * group; ++q) turn(y + q * dim, l.q_norm);
         float* key = y + (heads + h) * dim;
         turn(key, l.k_norm);
-        float* to = keys(layer, row, h) + position * dim;
+        float* to = keys(layer, row, h) + entry * dim;
         std::memcpy(to, key, dim * sizeof(float));
         std::memcpy(to + values(), key + kv_heads * dim, dim * sizeof(float));
     });
@@ -144,6 +145,15 @@ void Pass::attend(Team& team, int layer) const {
         const int start = call_.count * piece / pieces, end = call_.count * (piece + 1) / pieces;
         const int r = row * call_.count + start, column = (head * group + from) * dim;
         const float* at = keys(layer, row, head);
+        int first = int(call_.at[row]) + start, last = first + end - start - 1, shared = last + 1;
+        const Node* nodes = call_.parents ? &d_.nodes_[r] : nullptr;
+        if (nodes) {
+            const auto [lowest, highest] = std::minmax_element(
+                nodes, nodes + (end - start),
+                [](const Node& a, const Node& b) { return a.position < b.position; });
+            first = int(lowest->position), last = int(highest->position);
+            shared = int(call_.at[row]) - (call_.nodes - call_.count);
+        }
         isa_.attend({
             .query = d_.y_.row(r) + column,
             .query_stride = d_.y_.stride,
@@ -154,8 +164,11 @@ void Pass::attend(Team& team, int layer) const {
             .scores = d_.scores_.row(team.index()),
             .dim = dim,
             .group = to - from,
-            .first = int(call_.at[row]) + start,
+            .first = first,
+            .end = last + 1,
             .count = end - start,
+            .nodes = nodes,
+            .shared = shared,
             .window = d_.layers_[layer].local ? shape.window : 0,
         });
     });

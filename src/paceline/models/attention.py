@@ -8,7 +8,7 @@ over a multiple of 64 keys, 384 or more (measured on CPUs); `scaled_dot_product_
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -22,12 +22,38 @@ TILE = 128
 MIN_ROWS = 4
 """Fewer query rows than this go through kernels that sum in another order."""
 
+Sees = Callable[[range, Tensor], list[Tensor]]
+"""Which of the cache's `entries` [n] (0, 1, …) the positions of a tile see: [rows, positions, n]
+booleans on their device, for global layers and, where those may see less, for local ones."""
+
+
+def chain(config: Config, at: Sequence[int]) -> Sees:
+    """What positions see that follow each other from `at` on."""
+
+    def sees(tile: range, entries: Tensor) -> list[Tensor]:
+        last = torch.tensor(at)[:, None, None] + torch.arange(tile.start, tile.stop)[:, None]
+        last = to_device(last, entries.device)
+        seen = entries <= last
+        window = config.sliding_window
+        if window is None or max(at) + tile.stop <= window:
+            return [seen]
+        return [seen, seen & (entries > last - window)]
+
+    return sees
+
 
 class Tile:
     """Query positions `start`..`end`-1 of every row, scored in one product."""
 
     def __init__(
-        self, config: Config, cache: Cache, row: int, at: Sequence[int], count: int, tile: range
+        self,
+        config: Config,
+        cache: Cache,
+        row: int,
+        at: Sequence[int],
+        count: int,
+        tile: range,
+        sees: Sees,
     ) -> None:
         rows, heads, dim = len(at), config.kv_heads, config.head_dim
         group = config.heads // heads
@@ -53,27 +79,16 @@ class Tile:
         self.out_size = (rows, self.count, heads, group, dim)
         self.out_stride = (heads * wanted * dim, group * dim, wanted * dim, dim, 1)
         self.out_shape = (rows * self.count, config.heads * dim)
-        self.masks = self._masks(config, at, tile, wanted)
-
-    def _masks(self, config: Config, at: Sequence[int], tile: range, wanted: int) -> list[Tensor]:
-        """What is added to the scores, 0 or -inf, for global and for local layers."""
         like = self.values[0]
-        last = torch.tensor(at)[:, None, None] + torch.arange(tile.start, tile.stop)[:, None]
-        if like.is_cuda:
-            last = last.pin_memory().to(like.device, non_blocking=True)
-        slots = torch.arange(like.shape[1], device=like.device)
-        seen = slots <= last
-        allowed = [seen]
-        window = config.sliding_window
-        if window is not None and max(at) + tile.stop > window:
-            allowed.append(seen & (slots > last - window))
-        masks = [self._fold(config, a, wanted, like.dtype) for a in allowed]
-        return [masks[0], masks[-1]]
+        entries = torch.arange(like.shape[1], device=like.device)
+        masks = [self._fold(config, s, wanted, like.dtype) for s in sees(tile, entries)]
+        self.masks = [masks[0], masks[-1]]
+        """What is added to the scores, 0 or -inf, for global and for local layers."""
 
-    def _fold(self, config: Config, allowed: Tensor, wanted: int, dtype: torch.dtype) -> Tensor:
+    def _fold(self, config: Config, seen: Tensor, wanted: int, dtype: torch.dtype) -> Tensor:
         """[rows, count, S] booleans -> what broadcasts over [rows * kv_heads, wanted, S]."""
-        mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
-        mask.masked_fill_(~allowed, -math.inf)
+        mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+        mask.masked_fill_(~seen, -math.inf)
         heads = config.kv_heads if self.rows > 1 else 1
         group = config.heads // config.kv_heads if self.count > 1 else 1
         size = (self.rows, heads, self.count, group, mask.shape[-1])
@@ -95,8 +110,9 @@ class Tile:
         return out.as_strided(self.out_size, self.out_stride).reshape(self.out_shape)
 
 
-class Reading:
-    """One pass over `count` new positions of some rows, made once and used by every layer."""
+class Writing:
+    """Where `count` new entries of some rows go from `at` on, made once and used by every layer.
+    `positions`: the places of the rope's tables that they take."""
 
     def __init__(
         self, config: Config, cache: Cache, row: int, at: Sequence[int], count: int
@@ -115,19 +131,10 @@ class Reading:
         else:
             positions = torch.tensor(at)[:, None] + torch.arange(count)
             index = cache.index(row, positions)
-            if cache.data.is_cuda:
-                positions, index = (
-                    t.pin_memory().to(cache.data.device, non_blocking=True)
-                    for t in (positions, index)
-                )
-            self.positions, self._index = positions.flatten(), index
+            self.positions = to_device(positions.flatten(), cache.data.device)
+            self._index = to_device(index, cache.data.device)
             self._slots = cache.flat()
             self._size, self._stride = (rows * count, 2 * heads, dim), (width, dim, 1)
-        step = max(1, TILE // rows)
-        self._tiles = [
-            Tile(config, cache, row, at, count, range(count)[i : i + step])
-            for i in range(0, count, step)
-        ]
 
     def write(self, layer: int, qkv: Tensor) -> None:
         """Put the keys and values among `qkv` [N, (heads + 2 kv_heads) * D] into the cache."""
@@ -136,6 +143,28 @@ class Reading:
             self._slots[layer].copy_(new)
         else:
             self._slots[layer].index_copy_(0, self._index, new.reshape(-1, self._dim))
+
+
+class Reading(Writing):
+    """One pass over `count` new positions of some rows, from `at` on. `sees`: what each of them
+    does; None: they are a chain."""
+
+    def __init__(
+        self,
+        config: Config,
+        cache: Cache,
+        row: int,
+        at: Sequence[int],
+        count: int,
+        sees: Sees | None = None,
+    ) -> None:
+        super().__init__(config, cache, row, at, count)
+        step = max(1, TILE // len(at))
+        sees = sees or chain(config, at)
+        self._tiles = [
+            Tile(config, cache, row, at, count, range(count)[i : i + step], sees)
+            for i in range(0, count, step)
+        ]
 
     def attend(self, layer: int, qkv: Tensor, local: bool) -> Tensor:
         """[N, heads * D] for the queries among `qkv`, whose keys and values have been written."""
@@ -147,3 +176,10 @@ class Reading:
             return torch.cat(parts)
         parts = [part.view(self._rows, -1, part.shape[1]) for part in parts]
         return torch.cat(parts, 1).view(-1, parts[0].shape[2])
+
+
+def to_device(made: Tensor, device: torch.device) -> Tensor:
+    """What was made on the host, without a stall."""
+    if device.type != "cuda":
+        return made
+    return made.pin_memory().to(device, non_blocking=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 import torch
 from torch import Tensor
 
@@ -41,6 +44,17 @@ class Cache:
         if self._filled[row] > end:
             self.data[:, :, row, :, end : self._filled[row]].zero_()
         self._filled[row] = end
+
+    def move(self, row: int, source: Sequence[int], start: int) -> None:
+        """The entries `source` of `row` become those at `start`, `start` + 1, … in all layers; each
+        is at or behind its new place. Those left behind them have been read: `open` clears them.
+        Raises ValueError for entries that cannot go there."""
+        if not all(0 <= to <= entry < self.length for to, entry in enumerate(source, start)):
+            raise ValueError(f"entries {list(source)} cannot move to {start} and behind")
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], enumerate(source, start)))
+        if same < len(source):
+            moved = self.data[:, :, row, :, source[same:]]  # a copy
+            self.data[:, :, row, :, start + same : start + len(source)] = moved
 
     def visible(self, end: int) -> int:
         """How many positions attention must read to see positions 0..end-1."""

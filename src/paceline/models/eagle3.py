@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.core.follower import Follower
+from paceline.core.tree import ancestry
 from paceline.models.eagle3_config import Eagle3Config
 from paceline.models.rope import Rope, frequencies
 from paceline.models.transformer import RmsNorm
@@ -102,7 +103,14 @@ class Eagle3:
         return self._fc(x).view(*features.shape[:2], -1)
 
     def forward(
-        self, states: Tensor, tokens: Tensor, at: Sequence[int], cache: Tensor, *, row: int = 0
+        self,
+        states: Tensor,
+        tokens: Tensor,
+        at: Sequence[int],
+        cache: Tensor,
+        *,
+        row: int = 0,
+        parents: Tensor | None = None,
     ) -> Tensor:
         """See `paceline.core.follower.Follows`."""
         rows, count, _ = states.shape
@@ -111,7 +119,7 @@ class Eagle3:
         residual = normed if self.config.norm_before_residual else x
         embedded = self._input_norm(self._embed(tokens.flatten()))
         qkv = self._qkv(torch.cat((embedded, normed), -1)).view(rows, count, -1)
-        x = self._o(self._attend(qkv, at, cache[:, row : row + rows])) + residual
+        x = self._o(self._attend(qkv, at, cache[:, row : row + rows], parents)) + residual
         gate, up = self._gate_up(self._ffn_norm(x)).chunk(2, -1)
         x = self._down(self._act(gate) * up) + x
         if self.config.norm_output:
@@ -122,7 +130,9 @@ class Eagle3:
         """See `paceline.core.follower.Follows`."""
         return self._head(states if self.config.norm_output else self._norm(states)).float()
 
-    def _attend(self, qkv: Tensor, at: Sequence[int], cache: Tensor) -> Tensor:
+    def _attend(
+        self, qkv: Tensor, at: Sequence[int], cache: Tensor, parents: Tensor | None
+    ) -> Tensor:
         """Write the keys and values of `qkv` [B, T, …] into `cache` [2, B, …] and attend: what all
         heads see, side by side [B * T, heads * head_dim]."""
         layer = self.config.layer
@@ -133,8 +143,11 @@ class Eagle3:
         if self._q_norm and self._k_norm:
             qk[:, :, :heads] = self._q_norm(qk[:, :, :heads])
             qk[:, :, heads:] = self._k_norm(qk[:, :, heads:])
+        tree = None if parents is None else _paths(at, count, parents)
         cos, sin = (
             torch.stack([table[start : start + count, None] for start in at])
+            if tree is None
+            else table[_places(tree)][:, :, None]
             for table in (self._rope.cos, self._rope.sin)
         )
         turned = qk.roll(dim // 2, -1)
@@ -143,6 +156,8 @@ class Eagle3:
             fresh = qkv[b, :, heads:].unflatten(1, (2, shared))
             cache[:, b, :, start : start + count] = fresh.permute(1, 2, 0, 3)
         q = qkv[:, :, :heads].unflatten(2, (shared, -1))
+        if tree:
+            return _along(q, cache[0], cache[1], tree).reshape(rows * count, -1)
         attend = _exactly if self.device.type == "cpu" else _together
         return attend(q, cache[0], cache[1], at).reshape(rows * count, -1)
 
@@ -157,6 +172,36 @@ def _exactly(q: Tensor, keys: Tensor, values: Tensor, at: Sequence[int]) -> Tens
             end = start + t + 1
             weights = torch.softmax(torch.bmm(q[b, t], k[:, :end].mT), -1)
             out.append(torch.bmm(weights, v[:, :end]))
+    return torch.stack(out)
+
+
+_Node = tuple[int, list[int]]  # so many first entries, and those of the path to it
+
+
+def _paths(at: Sequence[int], count: int, parents: Tensor) -> list[list[_Node]]:
+    """What each of the last `count` nodes of every row's tree sees."""
+    before, found = parents.shape[1] - count, []
+    for start, row in zip(at, parents.tolist(), strict=True):
+        base = start - before
+        nodes = range(before, len(row))
+        found.append([(base, [base + i for i in ancestry(row, node)]) for node in nodes])
+    return found
+
+
+def _places(tree: list[list[_Node]]) -> Tensor:
+    return torch.tensor([[base + len(path) - 1 for base, path in nodes] for nodes in tree])
+
+
+def _along(q: Tensor, keys: Tensor, values: Tensor, tree: list[list[_Node]]) -> Tensor:
+    """Attention of a tree's nodes, within rounding of a chain's."""
+    out: list[Tensor] = []
+    for b, nodes in enumerate(tree):
+        for t, (base, path) in enumerate(nodes):
+            own_keys, own_values = keys[b][:, path], values[b][:, path]
+            first = torch.bmm(q[b, t], keys[b, :, :base].mT)
+            weights = torch.softmax(torch.cat([first, torch.bmm(q[b, t], own_keys.mT)], -1), -1)
+            seen = torch.bmm(weights[..., :base], values[b, :, :base])
+            out.append(seen + torch.bmm(weights[..., base:], own_values))
     return torch.stack(out)
 
 

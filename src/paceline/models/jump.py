@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.core.cached import CachedModel
-from paceline.core.sequences import Sequences
 from paceline.errors import PacelineError
 from paceline.models.head_codes import decode
 from paceline.models.head_files import MadeFor, head_config, head_tensors
+from paceline.models.jump_reads import JumpReads
 from paceline.models.native import NativeTransformer, joined, layer
 from paceline.models.native_weights import NativeWeights
 from paceline.models.store import packed_folder
@@ -59,59 +59,33 @@ class Jump:
         return JumpReads(self, target)
 
     def step(
-        self, tokens: Tensor, entered: Tensor, left: Tensor, at: Sequence[int], cache: Any
+        self,
+        tokens: Tensor,
+        entered: Tensor,
+        left: Tensor,
+        at: Sequence[int],
+        cache: Any,
+        parents: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read `tokens` [B] at positions `at`, behind which `cache`, the target's, is written.
-        From what entered the last blocks and left them [B, D] at the token before: the same at
-        these, and logits [B, V']."""
-        entered = self._guess(self._first(tokens, at, cache), entered, left)
-        left, logits = self._last(entered, at, cache)
+        """Read `tokens` [B, T] from positions `at` on, behind which `cache`, the target's, is
+        written; with `parents` the last nodes of a tree (see `core.protocols.Branching`). From what
+        entered the last blocks and left them [B, T, D] at the token before each: the same at these,
+        and logits [B, T, V']."""
+        entered = self._guess(self._first(tokens, at, cache, parents), entered, left)
+        left, logits = self._last(entered, at, cache, parents)
         return entered, left, logits
 
     def _guess(self, *states: Tensor) -> Tensor:
-        stacked = torch.stack(states, 1)
+        stacked = torch.stack(states, 2).flatten(0, 1)
         u = F.rms_norm(stacked, stacked.shape[-1:], None, self._eps).flatten(1)
         x = self._product(self._linear, u)
-        if self._up is None or self._down is None:
-            return x
-        rows = [F.silu(row) for row in self._product(self._up, u)]  # else neighbours change bits
-        return x + self._product(self._down, torch.stack(rows))
+        if self._up is not None and self._down is not None:
+            rows = [F.silu(row) for row in self._product(self._up, u)]  # else neighbours count
+            x = x + self._product(self._down, torch.stack(rows))
+        return x.view(states[0].shape)
 
     def _product(self, linear: Linear, x: Tensor) -> Tensor:
         return torch.from_numpy(linear(self._target.engine, x.contiguous().numpy()))
-
-
-class JumpReads:
-    """What `head` reads of the rows of one target, and its state between two drafted tokens."""
-
-    def __init__(self, head: Jump, target: CachedModel) -> None:
-        self._head = head
-        self._target = target
-        self._entered = self._left = torch.empty(0)
-
-    def read(self, seqs: Sequences) -> Tensor:
-        """Logits [B, V'] behind the last committed token of each running row, of two at least."""
-        self._target.sync(seqs)
-        hidden = self._target.hidden
-        assert hidden is not None
-        # the target's states end one token before the pending one, which is the last
-        places = [max(0, n - 2) for n in seqs.lengths]
-        states = torch.stack([hidden[b, at] for b, at in enumerate(places)])
-        self._entered, self._left = states.chunk(2, -1)
-        pending = [seqs.tokens[b, max(0, n - 1)] for b, n in enumerate(seqs.lengths)]
-        return self._step(seqs, torch.stack(pending), -1)
-
-    def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
-        """Logits [B, V'] behind the draft's token number `behind`, `tokens` [B]."""
-        return self._step(seqs, tokens, behind)
-
-    def _step(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
-        at = self._target.lend(seqs, behind)
-        tokens = tokens.clamp(max=self._target.model.vocab_size - 1)  # as the target reads them
-        self._entered, self._left, logits = self._head.step(
-            tokens, self._entered, self._left, at, self._target.cache
-        )
-        return logits
 
 
 class _First:
@@ -123,19 +97,30 @@ class _First:
         self._decoder = target.decoder(range(count)) if count else None
         self._length = 0
 
-    def __call__(self, tokens: Tensor, at: Sequence[int], cache: Any) -> Tensor:
-        """`tokens` [B] at positions `at` -> [B, D]; writes these blocks' entries of `cache`."""
-        target, ids = self._target, tokens[:, None].contiguous().numpy()
+    def __call__(
+        self, tokens: Tensor, at: Sequence[int], cache: Any, parents: Tensor | None
+    ) -> Tensor:
+        """`tokens` [B, T] from positions `at` on -> [B, T, D]; writes these blocks' entries of
+        `cache`."""
+        target, ids = self._target, tokens.contiguous().numpy()
         if self._decoder is None:
-            return torch.from_numpy(target.embedding.rows(ids[:, 0])) * self._scale
+            rows = torch.from_numpy(target.embedding.rows(ids.reshape(-1)))
+            return rows.view(*ids.shape, -1) * self._scale
         if cache.length > self._length:
             self._length = cache.length
             target.set_ropes(self._decoder, self._length)
         states = torch.empty(*ids.shape, target.config.hidden)
         self._decoder.forward(
-            target.engine, ids, at, cache.data.numpy(), 0, states.numpy(), taps=[self._count]
+            target.engine,
+            ids,
+            at,
+            cache.data.numpy(),
+            0,
+            states.numpy(),
+            taps=[self._count],
+            **_tree(parents),
         )
-        return states[:, 0]
+        return states
 
 
 class _Last:
@@ -150,14 +135,16 @@ class _Last:
         self._decoder = target.decoder(last, head=self._head, own=own)
         self._length = 0
 
-    def __call__(self, states: Tensor, at: Sequence[int], cache: Any) -> tuple[Tensor, Tensor]:
-        """`states` [B, D] at positions `at` -> the states that leave the last block [B, D], and
-        logits [B, V']; writes these blocks' entries of `cache`."""
+    def __call__(
+        self, states: Tensor, at: Sequence[int], cache: Any, parents: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """`states` [B, T, D] from positions `at` on -> the states that leave the last block
+        [B, T, D], and logits [B, T, V']; writes these blocks' entries of `cache`."""
         if cache.length > self._length:
             self._length = cache.length
             self._target.set_ropes(self._decoder, self._length)
-        left = torch.empty(len(states), 1, states.shape[-1])
-        logits = torch.empty(len(states), 1, self._head.rows)
+        left = torch.empty(states.shape)
+        logits = torch.empty(*states.shape[:2], self._head.rows)
         self._decoder.forward(
             self._target.engine,
             None,
@@ -167,9 +154,14 @@ class _Last:
             left.numpy(),
             logits.numpy(),
             taps=[self._count],
-            states=states[:, None].contiguous().numpy(),
+            states=states.contiguous().numpy(),
+            **_tree(parents),
         )
-        return left[:, 0], logits[:, 0]
+        return left, logits
+
+
+def _tree(parents: Tensor | None) -> dict[str, Any]:
+    return {} if parents is None else {"parents": parents.contiguous().numpy()}
 
 
 @dataclass(frozen=True)

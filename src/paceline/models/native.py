@@ -15,6 +15,7 @@ from paceline.errors import PacelineError
 from paceline.models.cache import Cache
 from paceline.models.config import Config
 from paceline.models.rope import Rope, frequencies
+from paceline.models.trees import up_to
 
 if TYPE_CHECKING:
     from paceline.kernels._native import Decoder, Engine, Layer, Linear, Matrix
@@ -41,10 +42,12 @@ class Weights(Protocol):
 
 
 class NativeTransformer:
-    """A `paceline.core.protocols.Model` that computes on `engine`, on a CPU; it `Ranks`, too.
+    """A `paceline.core.protocols.Model` that computes on `engine`, on a CPU; it `Ranks` and is
+    `Branching`, too.
 
-    A position's logits depend on its row's tokens up to it and on nothing else, to the bit: not on
-    how they were cut into passes, nor on the other rows, nor on the number of threads. Two engines
+    A position's logits depend on its row's tokens up to it (those on its path, in a tree) and on
+    nothing else, to the bit: not on how they were cut into passes, nor on the other rows or
+    branches, nor on the number of threads. Two engines
     of different instruction sets agree within rounding. `nbytes`: how much of its weights one pass
     reads. Passes of one model run one at a time, whichever threads ask for them.
 
@@ -146,15 +149,16 @@ class NativeTransformer:
         *,
         row: int = 0,
         logits: bool = True,
+        parents: Tensor | None = None,
     ) -> Output:
-        """See `paceline.core.protocols.Model`. No gradients flow through it.
+        """See `paceline.core.protocols.Model` and `Branching`. No gradients flow through it.
 
-        Raises ValueError for positions that do not fit the cache, IndexError for a token that the
-        vocabulary does not have.
+        Raises ValueError for positions that do not fit the cache and for parents that are no tree,
+        IndexError for a token that the vocabulary does not have.
         """
         scores = torch.empty(*tokens.shape, self.vocab_size) if logits else None
         out = Output(scores, self._hidden(tokens))
-        self._read(tokens, at, cache, row, out)
+        self._read(tokens, at, cache, row, out, parents=parents)
         return out
 
     def best(
@@ -165,12 +169,17 @@ class NativeTransformer:
         *,
         row: int = 0,
         limit: int | None = None,
+        parents: Tensor | None = None,
     ) -> Output:
         """See `paceline.core.protocols.Ranks`. The logits are never written down."""
         top = torch.empty(*tokens.shape, dtype=torch.int64)
         out = Output(None, self._hidden(tokens), top)
-        self._read(tokens, at, cache, row, out, limit)
+        self._read(tokens, at, cache, row, out, limit, parents)
         return out
+
+    def move(self, cache: Cache, row: int, source: Sequence[int], start: int) -> None:
+        """See `paceline.core.protocols.Branching`."""
+        cache.move(row, source, start)
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         return torch.empty(*tokens.shape, self._dim * max(1, len(self._taps)))
@@ -183,6 +192,7 @@ class NativeTransformer:
         row: int,
         out: Output,
         limit: int | None = None,
+        parents: Tensor | None = None,
     ) -> None:
         """All of `tokens`, pass by pass, into those tensors of `out` that are there."""
         rows, count = tokens.shape
@@ -192,13 +202,15 @@ class NativeTransformer:
                 wholes = [None if t is None else t[:, i : i + step] for t in _tensors(out)]
                 parts = [None if t is None else t.contiguous() for t in wholes]
                 places = [p + i for p in at]
-                self._read(tokens[:, i : i + step], places, cache, row, Output(*parts), limit)
+                piece, known = tokens[:, i : i + step], up_to(parents, count, i + step)
+                self._read(piece, places, cache, row, Output(*parts), limit, known)
                 for whole, part in zip(wholes, parts, strict=True):
                     if whole is not None and part is not None and part is not whole:
                         whole.copy_(part)  # several rows: a slice has gaps
             return
         # NumPy's arrays cross over in a tenth of the time that tensors take (DLPack).
         scores, hidden, top = (None if t is None else t.numpy() for t in _tensors(out))
+        tree = {} if parents is None else {"parents": parents.contiguous().numpy()}
         self._decoder.forward(
             self.engine,
             tokens.contiguous().numpy(),
@@ -210,6 +222,7 @@ class NativeTransformer:
             top,
             limit,
             self._taps,
+            **tree,
         )
 
 

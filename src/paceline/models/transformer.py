@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paceline.core.types import Output
-from paceline.models.attention import Reading
 from paceline.models.cache import Cache
 from paceline.models.config import Config
 from paceline.models.linear import Linear
 from paceline.models.rope import Rope, frequencies
+from paceline.models.trees import reading, up_to
 
 PASS = 256
 """Positions (over all rows) that one pass reads at most: bounds memory on a long prompt."""
@@ -115,9 +115,10 @@ class Layer:
 class Transformer:
     """A `paceline.core.protocols.Model` made of a checkpoint's weights.
 
-    A position's logits depend on its row's tokens up to it and not on how they were cut into
-    passes, nor on the other rows: to the bit on a CPU, in every weight format; within rounding on
-    a GPU. `nbytes`: how much of its weights one pass reads.
+    A position's logits depend on its row's tokens up to it (those on its path, in a tree) and not
+    on how they were cut into passes, nor on the other rows or branches: to the bit on a CPU, in
+    every weight format; within rounding on a GPU. It is `Branching`. `nbytes`: how much of its
+    weights one pass reads.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -180,13 +181,23 @@ class Transformer:
         *,
         row: int = 0,
         logits: bool = True,
+        parents: Tensor | None = None,
     ) -> Output:
-        """See `paceline.core.protocols.Model`. No gradients flow through it."""
+        """See `paceline.core.protocols.Model` and `Branching`. No gradients flow through it.
+
+        Raises ValueError for positions that do not fit the cache and for parents that are no tree.
+        """
         rows, count = tokens.shape
         step = max(1, PASS // rows)
         with torch.inference_mode():  # a tenth faster than no_grad, where a pass takes 10 ms
             parts = [
-                self._read(tokens[:, i : i + step], [p + i for p in at], cache, row)
+                self._read(
+                    tokens[:, i : i + step],
+                    [p + i for p in at],
+                    cache,
+                    row,
+                    up_to(parents, count, i + step),
+                )
                 for i in range(0, count, step)
             ]
         # Made out here, hidden states and logits are tensors like any other to the caller.
@@ -197,14 +208,18 @@ class Transformer:
             scores = self._head(last.view(rows * count, -1)).view(rows, count, -1).float()
         return Output(scores, hidden)
 
+    def move(self, cache: Cache, row: int, source: Sequence[int], start: int) -> None:
+        """See `paceline.core.protocols.Branching`."""
+        cache.move(row, source, start)
+
     def _read(
-        self, tokens: Tensor, at: Sequence[int], cache: Cache, row: int
+        self, tokens: Tensor, at: Sequence[int], cache: Cache, row: int, parents: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
         """States [rows, count, D] of one pass: after the final norm, and those that are tapped."""
         config = self.config
         rows, count = tokens.shape
-        reading = Reading(config, cache, row, at, count)
-        places = reading.positions
+        attention = reading(config, cache, row, at, count, parents)
+        places = attention.positions
         dim, rotated = config.head_dim, config.heads + config.kv_heads
         size, half = (rows * count, rotated, dim), (rows * count, rotated, 2, dim // 2)
         stride = ((config.heads + 2 * config.kv_heads) * dim, dim, 1)
@@ -213,7 +228,7 @@ class Transformer:
             tuple(t[places].view(-1, 1, 2, dim // 2) for t in (rope.cos, rope.sin))
             for rope in self._ropes
         ]
-        act, attend, write = self._act, reading.attend, reading.write
+        act, attend, write = self._act, attention.attend, attention.write
         plain = not config.post_norms
         x = self.embed(tokens).view(rows * count, -1)
         if config.embed_scale != 1.0:

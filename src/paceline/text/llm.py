@@ -34,7 +34,8 @@ class MakesDrafter(Protocol):
 @dataclass(frozen=True)
 class Parts:
     """All that generating takes. `make_drafter` is called anew when more room is needed. `ended`
-    hears what was generated, a list of ids a request, when a call is over."""
+    hears what was generated, a list of ids a request, when a call is over. `coupled`: see
+    `Sequences`."""
 
     model: Model
     tokenizer: Tokenizer
@@ -42,6 +43,7 @@ class Parts:
     verifier: Verifier
     controller: Controller
     ended: Callable[[list[list[int]]], None] | None = None
+    coupled: bool = False
 
 
 class Generator:
@@ -130,7 +132,7 @@ class Generator:
     def _run(self, requests: list[_Request]) -> Iterator[Piece]:
         """Run requests side by side to their end; the pieces of the first one."""
         began = perf_counter()
-        seqs = Sequences(len(requests), self.context)
+        seqs = Sequences(len(requests), self.context, self._parts.coupled)
         for row, request in enumerate(requests):
             seqs.admit(row, request.ids, request.params, self.tokenizer.eos_ids)
         loop = self._loop_for(len(requests), max(seqs.limits))
@@ -223,7 +225,8 @@ class _Request:
         if wanted is None or not plain:
             return plain
         assert round.target.logits is not None  # `argmax_suffices` saw to it
-        scores = round.target.logits[row, : len(plain)].float().log_softmax(-1)
+        places = [0, *(node + 1 for node in _path(round, row, emitted.accepted))][: len(plain)]
+        scores = round.target.logits[row, places].float().log_softmax(-1)
         own = scores.gather(-1, torch.tensor(emitted.tokens, device=scores.device)[:, None])
         best = scores.topk(min(wanted, scores.shape[-1]), dim=-1)
         tops = [
@@ -234,3 +237,9 @@ class _Request:
             replace(token, logprob=logprob[0], top=top)
             for token, logprob, top in zip(plain, own.tolist(), tops, strict=True)
         ]
+
+
+def _path(round: Round, row: int, accepted: int) -> list[int]:
+    """The drafted tokens that a row accepted, as indices in its draft."""
+    path = round.verdict.path
+    return list(range(accepted)) if path is None else path[row, :accepted].tolist()

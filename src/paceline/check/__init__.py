@@ -1,0 +1,1 @@
+"""Losslessness as a command: proofs by enumeration, and tests on a user's own pair."""
