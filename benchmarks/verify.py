@@ -28,7 +28,7 @@ from paceline.models.progress import rich_progress
 
 MARKS = ("<!-- bench-verify -->", "<!-- /bench-verify -->")
 PAIRS = {
-    "qwen2.5-coder-1.5b": ("head:qwen2.5-coder-1.5b", "model:smollm2-135m"),
+    "qwen2.5-coder-1.5b": ("head:qwen2.5-coder-1.5b",),
     "smollm2-135m": ("self:skip=10",),
 }
 TEMPERATURES = (0.0, 0.6, 1.0)
@@ -51,7 +51,7 @@ def ways(draft: str, ks: Sequence[int], branches: int) -> list[Way]:
     """Token by token, block, and trees: grown by what pays, and of `branches` continuations."""
     each = [(draft, "rejection", "token"), (draft, "block", "block")]
     each.append((f"{draft}@nodes=auto", "auto", "tree, as it pays"))
-    if draft.startswith("model:"):
+    if not draft.startswith("head:"):
         each += [
             (f"{draft}@branches={branches}", rule, f"{branches} branches, {rule}")
             for rule in ("kseq", "specinfer")
@@ -151,8 +151,8 @@ def main(args: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(PAIRS))
     parser.add_argument("--drafts", nargs="+", help="for all models; default: known pairs")
-    parser.add_argument("--prompts", type=int, default=3, help="of each kind, at most")
-    parser.add_argument("--max-tokens", type=int, default=64, help="of one answer")
+    parser.add_argument("--prompts", type=int, default=2, help="of each kind, at most")
+    parser.add_argument("--max-tokens", type=int, default=48, help="of one answer")
     parser.add_argument("--ks", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--branches", type=int, default=3, help="continuations of a draft model")
     parser.add_argument("--temperatures", type=float, nargs="+", default=list(TEMPERATURES))
