@@ -209,15 +209,14 @@ class Accepts:
         self.counts, self.calls = counts, 0
 
     def verify(self, p: Target, draft: Draft, noise: Noise) -> Verdict:
-        n = torch.tensor(
-            [
-                min(self.counts[(self.calls + b) % len(self.counts)], most)
-                for b, most in enumerate(draft.lengths)
-            ]
-        )
+        turn = [self.counts[(self.calls + b) % len(self.counts)] for b in range(len(p.top))]
+        n = torch.minimum(torch.tensor(turn), torch.tensor(draft.lengths))
         self.calls += 1
-        tokens = torch.cat([draft.tokens, p.top[:, :1]], 1)
-        return Verdict(tokens.scatter(1, n[:, None], p.top.gather(1, n[:, None])), n)
+        top = p.top.clone()
+        if p.dense is not None:
+            top[list(p.sampled)] = p.dense.argmax(-1)
+        tokens = torch.cat([draft.tokens, top[:, :1]], 1)
+        return Verdict(tokens.scatter(1, n[:, None], top.gather(1, n[:, None])), n)
 
 
 class Careless(Fixed):

@@ -47,7 +47,8 @@ def inputs(seed: int, k: int, samples: bool, q_kind: str) -> tuple[Target, Draft
     width = VOCAB - (q_kind == "narrow")
     tokens = torch.randint(width, (BATCH, k), generator=make)
     right = torch.rand(BATCH, k, generator=make) < 0.6
-    tokens = torch.where(right & (p.top[:, :k] < width), p.top[:, :k], tokens)
+    likely = logits[:, :k].argmax(-1)
+    tokens = torch.where(right & (likely < width), likely, tokens)
     q = None
     if q_kind != "point":
         q = (torch.randn(BATCH, k, width, generator=make) * 2).softmax(-1)

@@ -20,40 +20,40 @@ def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> 
     tokens whose probabilities reach it (Holtzman et al. 2020), computed after top-k; min-p keeps
     those with at least that share of the likeliest one's probability.
     """
-    # the largest logit becomes 0 before the division: a tiny temperature cannot overflow, unless it
-    # is 0 in float32
-    temperature = max(temperature, torch.finfo(torch.float32).tiny)
-    logits = logits - logits.amax(-1, keepdim=True)
     if temperature != 1:
-        logits.div_(temperature)
-    cuts = 0 < params.top_k < logits.shape[-1] or params.top_p < 1 or params.min_p > 0
-    if not cuts:
-        return torch.softmax(logits, -1, dtype=torch.float32)
-    if logits.is_cuda:
-        return _on_gpu(torch.softmax(logits, -1, dtype=torch.float32), params)
-    return torch.stack([_cut(row, params) for row in logits.float().exp_()])
+        # the largest logit becomes 0 before the division: a tiny temperature cannot overflow,
+        # unless it is 0 in float32
+        temperature = max(temperature, torch.finfo(torch.float32).tiny)
+        logits = (logits - logits.amax(-1, keepdim=True)).div_(temperature)
+    probs = torch.softmax(logits, -1, dtype=torch.float32)
+    if not (0 < params.top_k < probs.shape[-1] or params.top_p < 1 or params.min_p > 0):
+        return probs
+    if probs.is_cuda:
+        return _on_gpu(probs, params)
+    for row in probs:
+        _cut(row, params)
+    return probs
 
 
-def _cut(weights: Tensor, params: SamplingParams) -> Tensor:
-    """`weights` [V] on a CPU, the heaviest of which is 1, -> probabilities [V]; sorts only tokens
-    that may be kept."""
-    size, total = len(weights), float(weights.sum())
+def _cut(probs: Tensor, params: SamplingParams) -> None:
+    """Cut `probs` [V] on a CPU in place; sorts only tokens that may be kept."""
+    size, total = len(probs), float(probs.sum())
     if not math.isfinite(total):
-        return torch.full_like(weights, torch.nan)  # no distribution: nothing below would hold
-    blocks = weights[: size - size % _BLOCK].view(-1, _BLOCK).amax(-1)
-    if 0 < params.top_k < size:
-        least = _kth(weights, blocks, params.top_k)
+        return  # no distribution: none of the comparisons below would hold
+    blocks = probs[: size - size % _BLOCK].view(-1, _BLOCK).amax(-1)
+    floor = params.min_p * float(probs.amax()) if params.min_p > 0 else 0.0
+    if by_rank := 0 < params.top_k < size:
+        least = _kth(probs, blocks, params.top_k)
     else:
-        # what weighs less than this holds less, all together, than lies outside the nucleus
-        least = max(params.min_p, total * (1 - params.top_p) / size)
-    values, where = _at_least(weights, blocks, least)
-    floor = params.min_p
+        # what is less likely holds less, all together, than lies outside the nucleus; rounded down
+        least = max(floor, 0.99 * total * (1 - params.top_p) / size)
+    values, where = _at_least(probs, blocks, least)
     if params.top_p < 1:
-        total = float(values.sum()) if 0 < params.top_k < size else total
+        total = float(values.sum()) if by_rank else total
         floor = max(floor, _nucleus_floor(values, params.top_p * total))
     kept = values >= floor
     values = values[kept]
-    return torch.zeros_like(weights).index_copy_(0, where[kept], values / values.sum())
+    probs.zero_().index_copy_(0, where[kept], values / values.sum())
 
 
 def _at_least(weights: Tensor, blocks: Tensor, least: float) -> tuple[Tensor, Tensor]:

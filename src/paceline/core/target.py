@@ -19,9 +19,9 @@ class Target:
 
     `logits` [B, T, V]: raw; None where nobody needed them. `top` [B, T] int64: the likeliest token
     after penalties, bias and masks, the lowest id on a tie; -1 where there is none (NaN, or
-    everything masked): all that a greedy row needs, whose p is one-hot there. `sampled`: the rows
-    with a temperature; `dense` [len(sampled), T, V] float32: their p, or None if there are none.
-    Greedy rows never get a dense one. `adjusted[b]` [T, V]: the logits after penalties, bias and
+    everything masked): all that a greedy row needs, whose p is one-hot there; sampled rows have -1
+    throughout. `sampled`: the rows with a temperature; `dense` [len(sampled), T, V] float32: their
+    p, or None if there are none. Greedy rows never get a dense one. `adjusted[b]` [T, V]: the logits after penalties, bias and
     masks, of those greedy rows that ask for any.
     """
 
@@ -51,10 +51,12 @@ def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
     """p from `logits` [B, T, V]; `rows[b]` is None for a row that is not running."""
     batch = range(len(rows))
     adjusted = {b: _adjust(logits[b], p) for b in batch if (p := rows[b]) and p.params.adjusts}
-    top = _top(logits)
-    for b, scores in adjusted.items():
-        top[b] = _top(scores)
     sampled = [b for b in batch if (p := rows[b]) and not p.params.greedy]
+    # of rows that are sampled nobody asks for the likeliest, which costs as much as a softmax
+    top = torch.full(logits.shape[:2], -1, dtype=torch.int64, device=logits.device)
+    for b in batch:
+        if b not in sampled:
+            top[b] = _top(adjusted.get(b, logits[b]))
     greedy = {b: scores for b, scores in adjusted.items() if b not in sampled}
     if not sampled:
         return Target(logits, top, adjusted=greedy)

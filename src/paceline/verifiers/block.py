@@ -24,6 +24,9 @@ from paceline.verifiers.greedy import Greedy
 from paceline.verifiers.rejection import of_drafted, with_last, with_sampled
 
 
+_BLOCK = 64
+
+
 class Block:
     """Exact for sampled rows, and accepts at least as many tokens as `Rejection` on average; greedy
     rows of the same batch take the greedy rule. Of a draft of one token the verdict is the same."""
@@ -63,5 +66,22 @@ def _lack(share: Tensor, p: Tensor, x: Tensor, q: Tensor | None) -> Tensor:
     if q is None:
         return share * (1 - p.gather(-1, x[:, None])[:, 0].double()).clamp(min=0)
     width = q.shape[-1]
-    over = (p[:, :width] * share.to(p.dtype)[:, None]).sub_(q).clamp_(min=0)
-    return over.sum(-1, dtype=torch.float64) + share * p[:, width:].sum(-1, dtype=torch.float64)
+    scaled = share.to(p.dtype)[:, None]
+    if p.is_cuda:
+        within = (p[:, :width] * scaled).sub_(q).clamp_(min=0).sum(-1, dtype=torch.float64)
+    else:
+        within = torch.stack([_excess(*row) for row in zip(p[:, :width], scaled, q, strict=True)])
+    return within + share * p[:, width:].sum(-1, dtype=torch.float64)
+
+
+def _excess(p: Tensor, share: Tensor, q: Tensor) -> Tensor:
+    """Σ max(0, share p - q) of one row [V']. After top-k or top-p most of p is zero, and so is all
+    of most blocks of it, which then need not be looked at."""
+    whole = len(p) - len(p) % _BLOCK
+    blocks, others = p[:whole].view(-1, _BLOCK), q[:whole].view(-1, _BLOCK)
+    some = (blocks.amax(-1) != 0).nonzero()[:, 0]  # NaN is not 0 either
+    if 4 * len(some) < len(blocks):
+        blocks, others = blocks[some], others[some]
+    inside = (blocks * share).sub_(others).clamp_(min=0).sum(dtype=torch.float64)
+    beyond = (p[whole:] * share).sub_(q[whole:]).clamp_(min=0).sum(dtype=torch.float64)
+    return inside + beyond

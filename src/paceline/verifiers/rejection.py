@@ -56,14 +56,20 @@ def with_sampled(verdict: Verdict, p: Target, draft: Draft, noise: Noise, rule: 
     """`verdict` with the sampled rows as `rule` has them; for chains."""
     if p.dense is None:
         return verdict
-    rows = torch.tensor(p.sampled).to(p.dense.device, non_blocking=True)
+    device = p.dense.device
+    rows = torch.tensor(p.sampled).to(device, non_blocking=True)
+    all_of_them = len(p.sampled) == len(draft.lengths)
+
+    def those(each: Tensor) -> Tensor:
+        return each.to(device) if all_of_them else each.to(device)[rows]
+
     tokens, accepted = rule(
         p.dense,
-        draft.tokens.to(p.dense.device)[rows],
-        None if draft.q is None else draft.q.to(p.dense.device)[rows],
+        those(draft.tokens),
+        None if draft.q is None else those(draft.q),
         [draft.lengths[b] for b in p.sampled],
-        noise.accept.to(p.dense.device)[rows],
-        noise.last.to(p.dense.device)[rows],
+        those(noise.accept),
+        those(noise.last),
     )
     return Verdict(
         verdict.tokens.index_copy(0, rows, tokens),
