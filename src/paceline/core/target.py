@@ -21,8 +21,8 @@ class Target:
     after penalties, bias and masks, the lowest id on a tie; -1 where there is none (NaN, or
     everything masked): all that a greedy row needs, whose p is one-hot there; sampled rows have -1
     throughout. `sampled`: the rows with a temperature; `dense` [len(sampled), T, V] float32: their
-    p, or None if there are none. Greedy rows never get a dense one. `adjusted[b]` [T, V]: the logits after penalties, bias and
-    masks, of those greedy rows that ask for any.
+    p, or None if there are none. Greedy rows never get a dense one. `adjusted[b]` [T, V]: the
+    logits after penalties, bias and masks, of those greedy rows that ask for any.
     """
 
     logits: Tensor | None

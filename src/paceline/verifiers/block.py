@@ -23,7 +23,6 @@ from paceline.core.types import Draft, Verdict
 from paceline.verifiers.greedy import Greedy
 from paceline.verifiers.rejection import of_drafted, with_last, with_sampled
 
-
 _BLOCK = 64
 
 
