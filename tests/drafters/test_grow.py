@@ -50,6 +50,19 @@ def test_rows_of_a_batch_grow_as_they_would_alone() -> None:
         assert paths(growing(model, size)(one).propose(one, [k[b]]), 0) == paths(together, b)
 
 
+def test_a_deep_row_is_not_cut_for_a_wide_neighbour() -> None:
+    """A level is as wide as its widest row: together they would not fit where each alone does."""
+    model, size, k = HashLM(9, seed=2), TreeSize(1000, 8), 32
+    params = [SamplingParams(temperature=1, top_k=top_k) for top_k in (1, 0)]
+    together = growing(model, size)(seqs := sequences([[1, 2, 3], [4]], params))
+    draft = together.propose(seqs, [k, k])
+    is_a_tree(draft, [k, k])
+    assert draft.lengths == [k, SLACK - 1]
+    for b, prompt in enumerate([[1, 2, 3], [4]]):
+        one = sequences([prompt], params[b])
+        assert paths(growing(model, size)(one).propose(one, [k]), 0) == paths(draft, b)
+
+
 def test_one_node_of_a_level_is_the_greedy_chain() -> None:
     model, seqs = HashLM(9, seed=2), sequences([[1, 2, 3], [4]], SamplingParams())
     for nodes in (8, FLAT):

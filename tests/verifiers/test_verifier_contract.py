@@ -102,6 +102,15 @@ def test_greedy_rows_say_what_the_target_would(verifier, q: str) -> None:
             assert n == draft.lengths[b] or int(draft.tokens[b, n]) != emitted[b][n]
 
 
+@pytest.mark.parametrize("rule", [Greedy(), Greedy(0.5), Rejection(), Block()])
+def test_a_rule_of_chains_reads_no_tree(rule) -> None:
+    """It would take siblings for tokens that follow each other, and say nothing."""
+    p, draft, noise = inputs(0, 2, not isinstance(rule, Greedy), "q")
+    tree = Draft(draft.tokens, draft.lengths, draft.q, torch.full((BATCH, 2), -1))
+    with pytest.raises(ValueError, match="tree"):
+        rule.verify(p, tree, noise)
+
+
 @pytest.mark.parametrize("q", ["point", "q", "narrow"])
 def test_a_verdict_does_not_depend_on_the_neighbours(verifier, q: str) -> None:
     part, samples = verifier

@@ -255,8 +255,8 @@ def check_exact(
     name: str, lenience: float = 1.0, progress: Progress = lambda done, total, what: None
 ) -> list[Exact]:
     """Every plan with the verifier of that name; with "auto", which picks a rule by how tokens were
-    drafted, with every rule (the caches, which only the second
-    round looks at, are the same for all). Raises PacelineError for a name that means nothing."""
+    drafted, with every rule (the caches, which only the second round looks at, are the same for
+    all). Raises PacelineError for a name that means nothing."""
     verifier = make_verifier(name, lenience)
     jobs = [(verifier, name, plan) for plan in plans()]
     if name == "auto" and lenience == 1:

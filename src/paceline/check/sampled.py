@@ -123,7 +123,7 @@ def count_two(verifier: Verifier, context: Two, rounds: int, seed: int, form: st
         draft, dense = _FORMS[form](context, seeds)
         noise = Noise.at(seeds, bases, draft.tokens.shape[1])
         verdict = verifier.verify(_target(dense), draft, noise)
-        first, second = verdict.tokens[:, 0], verdict.tokens[:, 1]
+        first, second = verdict.tokens[:, 0], verdict.tokens[:, :2][:, -1]
         # where one token came out the next one is plain decoding's
         plain = draw(
             context.second[first], uniforms(seeds, [_PLAIN] * len(seeds), LAST, range(1))[:, 0]

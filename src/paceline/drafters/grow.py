@@ -108,8 +108,11 @@ class Growth:
         self._ids = None if ids is None else ids.cpu()
         self._vocab = vocab
 
-    def propose(self, seqs: Sequences, lengths: list[int]) -> Draft:
+    def propose(self, seqs: Sequences, lengths: Sequence[int]) -> Draft:
         """Paths of at most `lengths[b]` tokens for row b."""
+        return _cut(self._grow(seqs, lengths))
+
+    def _grow(self, seqs: Sequences, lengths: Sequence[int]) -> list[_Tree]:
         trees = [_Tree(self._size, n) for n in lengths]
         sets: list[list[int]] = [[-1] if n else [] for n in lengths]
         read: list[list[int]] = [[] for _ in trees]  # parents of the nodes that were read
@@ -119,16 +122,22 @@ class Growth:
                 if nodes:
                     tree.add(nodes, self._likeliest(seqs, b, logits[b, : len(nodes)]))
             before = len(read[0])
-            sets = [tree.front(MOST - before) for tree in trees]
+            sets = [tree.front() for tree in trees]
             width = max(len(nodes) for nodes in sets)
             if not width:
-                break
+                return trees
+            if before + width > MOST:  # by padding: each alone has room
+                return [self._alone(seqs, b, n) for b, n in enumerate(lengths)]
             tokens = padded([[trees[b].tokens[i] for i in x] for b, x in enumerate(sets)], 0)
             for tree, nodes, parents in zip(trees, sets, read, strict=True):
                 places = tree.read(nodes, before)
                 parents += places + [-1] * (width - len(places))
             logits = self._reads.level(seqs, tokens, torch.tensor(read))
-        return _cut(trees)
+
+    def _alone(self, seqs: Sequences, row: int, length: int) -> _Tree:
+        """The tree of one row, which must not depend on its neighbours."""
+        lengths = [length if b == row else 0 for b in range(seqs.batch)]
+        return self._grow(seqs.only([row]), lengths)[row] if length else _Tree(self._size, 0)
 
     def _likeliest(
         self, seqs: Sequences, row: int, logits: Tensor
@@ -182,8 +191,10 @@ class _Tree:
             draft = self._size.nodes.draft
             self._spent += draft[min(len(nodes), len(draft)) - 1]
 
-    def front(self, room: int) -> list[int]:
-        """The nodes of the last level to look behind, at most `room`; none where all is done."""
+    def front(self) -> list[int]:
+        """The nodes of the last level to look behind, as many as a cache has room for; none where
+        all is done."""
+        room = MOST + 1 - len(self._place)  # -1 is not a node
         best = self._surest(self._level)[: min(self._size.width, room)]
         self._level = range(0)
         if not self._left or not best:

@@ -47,9 +47,9 @@ class NativeTransformer:
 
     A position's logits depend on its row's tokens up to it (those on its path, in a tree) and on
     nothing else, to the bit: not on how they were cut into passes, nor on the other rows or
-    branches, nor on the number of threads. Two engines
-    of different instruction sets agree within rounding. `nbytes`: how much of its weights one pass
-    reads. Passes of one model run one at a time, whichever threads ask for them.
+    branches, nor on the number of threads. Two engines of different instruction sets agree within
+    rounding. `nbytes`: how much of its weights one pass reads. Passes of one model run one at a
+    time, whichever threads ask for them.
 
     Raises PacelineError for a head_dim that the kernels do not take (no multiple of 8).
     """

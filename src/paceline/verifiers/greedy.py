@@ -48,7 +48,10 @@ class Greedy:
         self.needs_logits = lenience < 1
 
     def verify(self, p: Target, draft: Draft, noise: Noise) -> Verdict:
-        """Uses `p.top`, and the logits if lenient; the noise is not looked at."""
+        """Uses `p.top`, and the logits if lenient; the noise is not looked at. ValueError for a
+        tree, which `Trees` verifies."""
+        if draft.parents is not None:
+            raise ValueError("a rule of chains cannot verify a tree: put it in Trees")
         x = draft.tokens.to(p.top.device)
         if self.lenience == 1:
             return Verdict(p.top, accepted_prefix(x == p.top[:, :-1], draft.lengths))
