@@ -40,7 +40,7 @@ def jump(teacher: Teacher, vocab: Tensor, given: dict[str, str]) -> JumpTrainee:
     first and last blocks it runs through; `width` of the predictor's hidden layer (0: none);
     `rank` of what is added to each matrix of the last blocks (0: they stay the target's own; -1:
     their matrices are trained themselves); `tv`: share of total variation in the loss."""
-    chosen = options(given, early=1, blocks=1, width=2048, rank=0, tv=0.0)
+    chosen = options(given, early=0, blocks=1, width=2048, rank=0, tv=0.0)
     early, blocks = chosen["early"], chosen["blocks"]
     width, rank = chosen["width"], chosen["rank"]
     check_tv(chosen["tv"])
