@@ -84,7 +84,12 @@ def test_a_translated_draft_says_that_it_stays_a_chain(target: str, names: dict[
         ({"branches": 10**6}, "from 1 to 16"),
         ({"nodes": 0}, "auto, or from 1 to 63"),
         ({"nodes": "64"}, "auto, or from 1 to 63"),
-        ({"nodes": "many"}, "auto or a number"),
+        ({"nodes": "many"}, "auto or a whole number"),
+        ({"nodes": 8.5}, "auto or a whole number"),
+        ({"nodes": True}, "auto or a whole number"),
+        ({"branches": "3"}, "whole number"),
+        ({"branches": 2.5}, "whole number"),
+        ({"nodes": 4, "lenience": 0.5}, "chains"),
         ({"nodes": "4", "branches": 2}, "choose one"),
     ],
 )
@@ -96,6 +101,8 @@ def test_what_is_out_of_reach_is_refused_before_anything_is_loaded(setting: dict
 def test_where_nothing_can_grow_trees_are_refused(target: str) -> None:
     with pytest.raises(PacelineError, match="lookup drafts chains alone"):
         LLM(target, dtype="fp16", draft="lookup", nodes=4)
+    grown = LLM(target, dtype="fp16", draft="self:skip=2", nodes=4)
+    assert grown.with_draft("lookup").generate("abcabc", SamplingParams(max_tokens=4)).text
     assert Shape.read(1, "7") == Shape(1, 7)
 
 

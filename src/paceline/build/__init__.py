@@ -94,11 +94,20 @@ class LLM(Generator):
         self._corpus = open_corpus(suffix_corpus, loaded) if suffix_corpus else None
         self._set(loaded, setting, context, progress)
 
-    def with_draft(self, draft: str, *, k: int | None = None) -> Self:
-        """The same loaded model with another drafter (and K): a generator of its own."""
+    def with_draft(
+        self,
+        draft: str,
+        *,
+        k: int | None = None,
+        nodes: int | str | None = None,
+        branches: int = 1,
+    ) -> Self:
+        """The same loaded model with another drafter (and K): a generator of its own. It drafts
+        chains unless `nodes` or `branches` say otherwise."""
         other = object.__new__(type(self))
         other._open, other._corpus = self._open, self._corpus
-        setting = replace(self._setting, draft=draft, k=self._setting.k if k is None else k)
+        shape, k = Shape.read(branches, nodes), self._setting.k if k is None else k
+        setting = replace(self._setting, draft=draft, k=k, shape=shape)
         other._set(self._loaded, setting, self.context, self._progress)
         return other
 
@@ -146,6 +155,8 @@ class _Setting:
         if self.draft != "auto":
             Spec(self.draft)
         self._verifier()
+        if self.lenience != 1 and self.shape.is_tree:
+            raise PacelineError("--lenience loosens chains: leave out --nodes and --branches")
         if self.window not in _WINDOWS:
             raise unknown("window", self.window, _WINDOWS)
         if self.draft_temperature is not None and not 0 <= self.draft_temperature < float("inf"):

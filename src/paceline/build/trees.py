@@ -39,14 +39,15 @@ class Shape:
 
     @classmethod
     def read(cls, branches: int, nodes: int | str | None) -> Shape:
-        """From what the user typed. Raises PacelineError for `nodes` that are no number."""
+        """From what the user typed. Raises PacelineError for what is no whole number."""
+        if type(branches) is not int:
+            raise PacelineError(f"--branches must be a whole number, not {branches!r}")
         if nodes is None or nodes == "auto":
             return cls(branches, nodes)  # type: ignore[arg-type]
-        try:
-            count = int(nodes)
-        except ValueError:
-            raise PacelineError(f"--nodes must be auto or a number, not {nodes!r}") from None
-        return cls(branches, count)
+        text = str(nodes)
+        if isinstance(nodes, bool) or not (text.removeprefix("-").isdecimal() and text.isascii()):
+            raise PacelineError(f"--nodes must be auto or a whole number, not {nodes!r}")
+        return cls(branches, int(text))
 
     @property
     def is_tree(self) -> bool:

@@ -49,6 +49,8 @@ def figures(llm: LLM, done: Completion) -> str:
     if stats.alpha is not None:
         parts.append(f"τ {stats.tau:.2f}, α {stats.alpha:.2f}")
     parts += [f"draft {llm.draft}", llm.dtype]
+    if not stats.lossless:
+        parts.append("lossy")
     return "[" + " · ".join(parts) + "]"
 
 

@@ -1,7 +1,7 @@
 """A jump head in training: from the target's last state straight into its last blocks.
 
 At inference the target's states are known up to token t and the token at t + 1 has been chosen. It
-passes the target's first block or blocks, which depend on tokens alone and so are exact however
+may pass the target's first block or blocks, which depend on tokens alone and so are exact however
 deep the draft. A predictor then guesses the state that would enter block E at t + 1 from what came
 out, and from the states that entered E and left the last block at t. From there on everything is
 the target's own: its last blocks over its own keys and values, its norm, its output layer cut to
