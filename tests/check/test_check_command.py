@@ -54,6 +54,13 @@ def test_copies_are_checked_as_point_masses(tiny, capsys) -> None:
 
 
 @pytest.mark.usefixtures("no_exact")
+@pytest.mark.parametrize("draft", ["none", "lookup:64-64"])
+def test_where_nothing_is_drafted_the_target_s_own_law_is_checked(tiny, capsys, draft) -> None:
+    assert run(["check", "-m", tiny, "--draft", draft, *FAST]) == 0
+    assert "BROKEN" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_exact")
 def test_a_lossy_setting_is_1_and_named(tiny, capsys) -> None:
     other = write_llama(Path(tiny).parent / "other", seed=3)
     args = ["check", "-m", tiny, "--draft", f"model:{other}", "--verify", "typical", *FAST]
