@@ -49,10 +49,11 @@ def test_json_is_one_object_and_drafting_changes_no_token(paceline, tiny):
 
 def test_what_is_lossy_says_so_beside_the_figures(paceline, tiny):
     lossy = paceline("generate", "x", "-m", tiny, "-n", "4", "--lenience", "0.5")
-    assert lossy.stderr.strip().endswith("lossy]")
-    assert "lenience 0.5: the output is not distributed as the model's own" in lossy.stderr
+    said = lossy.stderr.decode()
+    assert said.strip().endswith("lossy]")
+    assert "lenience 0.5: the output is not distributed as the model's own" in said
     sound = paceline("generate", "x", "-m", tiny, "-n", "4")
-    assert "lossy" not in sound.stderr
+    assert b"lossy" not in sound.stderr
 
 
 def test_the_text_goes_to_stdout_and_the_figures_to_stderr(paceline, tiny):

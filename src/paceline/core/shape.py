@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from paceline.core.params import SamplingParams
 
-_BLOCK = 64  # likely tokens are looked for in those of so many that hold one
-_HEADS = (1024, 16384)  # a nucleus is nearly always among so many; sorting 150,000 takes 10 ms
+Floats = npt.NDArray[np.float32]
 
 
 def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> Tensor:
@@ -30,60 +31,40 @@ def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> 
         return probs
     if probs.is_cuda:
         return _on_gpu(probs, params)
-    for row in probs:
+    for row in probs.numpy():  # a view; NumPy finds and sorts a few among many much faster
         _cut(row, params)
     return probs
 
 
-def _cut(probs: Tensor, params: SamplingParams) -> None:
-    """Cut `probs` [V] on a CPU in place; sorts only tokens that may be kept."""
+def _cut(probs: Floats, params: SamplingParams) -> None:
+    """Cut `probs` [V] in place; sorts only tokens that may be kept."""
     size, total = len(probs), float(probs.sum())
     if not math.isfinite(total):
         return  # no distribution: none of the comparisons below would hold
-    blocks = probs[: size - size % _BLOCK].view(-1, _BLOCK).amax(-1)
-    floor = params.min_p * float(probs.amax()) if params.min_p > 0 else 0.0
+    floor = params.min_p * float(probs.max())
     if by_rank := 0 < params.top_k < size:
-        least = _kth(probs, blocks, params.top_k)
+        least = float(np.partition(probs, size - params.top_k)[size - params.top_k])
     else:
         # what is less likely holds less, all together, than lies outside the nucleus; rounded down
         least = max(floor, 0.99 * total * (1 - params.top_p) / size)
-    values, where = _at_least(probs, blocks, least)
+    where = np.flatnonzero(probs >= least)
+    values = probs[where]
     if params.top_p < 1:
         total = float(values.sum()) if by_rank else total
         floor = max(floor, _nucleus_floor(values, params.top_p * total))
     kept = values >= floor
     values = values[kept]
-    probs.zero_().index_copy_(0, where[kept], values / values.sum())
+    probs.fill(0)
+    probs[where[kept]] = values / values.sum()
 
 
-def _at_least(weights: Tensor, blocks: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """The `weights` that are at least `least`, and their indices; `blocks`: the largest of each
-    _BLOCK of them."""
-    whole = len(blocks) * _BLOCK
-    number = (blocks >= least).nonzero()[:, 0]
-    found = weights[:whole].view(-1, _BLOCK)[number]
-    block, place = (found >= least).nonzero().unbind(-1)
-    rest = weights[whole:]
-    beyond = (rest >= least).nonzero()[:, 0]
-    values = torch.cat([found[block, place], rest[beyond]])
-    return values, torch.cat([number[block] * _BLOCK + place, beyond + whole])
-
-
-def _kth(weights: Tensor, blocks: Tensor, k: int) -> float:
-    """The k-th largest weight."""
-    # k blocks hold k tokens that weigh at least as much as the lightest of these blocks' largest
-    least = float(blocks.topk(k).values[-1]) if k <= len(blocks) else 0.0
-    return float(_at_least(weights, blocks, least)[0].topk(k).values[-1])
-
-
-def _nucleus_floor(weights: Tensor, enough: float) -> float:
+def _nucleus_floor(weights: Floats, enough: float) -> float:
     """The largest weights of which the fewest that reach `enough` are at least this."""
-    for size in (*_HEADS, len(weights)):
-        head = weights.topk(min(size, len(weights))).values
-        sums = head.cumsum(-1, dtype=torch.float64)
-        if float(sums[-1]) >= enough:
-            return float(head[int(torch.searchsorted(sums, enough))])
-    return 0.0  # by rounding, all of them do not: then all stay
+    ranked = np.sort(weights)[::-1]
+    sums = ranked.cumsum(dtype=np.float64)
+    if sums[-1] < enough:
+        return 0.0  # by rounding, all of them do not reach it: then all stay
+    return float(ranked[np.searchsorted(sums, enough)])
 
 
 def _on_gpu(probs: Tensor, params: SamplingParams) -> Tensor:

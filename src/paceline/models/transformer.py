@@ -22,9 +22,10 @@ from paceline.models.trees import reading, up_to
 
 PASS = 256
 """Positions (over all rows) that one pass reads at most: bounds memory on a long prompt."""
-SERIAL, SHARE, VECTOR = 16384, 32768, 16
+SERIAL, SHARE, VECTOR = 16384, 32768, 32
 """Torch computes a function of up to SERIAL elements in one thread. It divides more among all
-threads, or among as many as there are SHAREs, depending on the function; by VECTOR at a time."""
+threads, or among as many as there are SHAREs, depending on the function; by VECTOR at a time (two
+of 16 with AVX-512, of 8 with AVX2)."""
 
 
 class Weights(Protocol):
@@ -287,7 +288,7 @@ def _by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _in_vectors(rows: int, width: int, threads: int) -> bool:
-    """Whether every thread's share of [rows, width] elements is of whole vectors (16 at most)."""
+    """Whether every thread's share of [rows, width] elements is a multiple of VECTOR."""
     size = rows * width
     if size <= SERIAL:
         return True
