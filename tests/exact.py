@@ -21,7 +21,7 @@ from paceline.core.cached import CachedModel
 from paceline.core.loop import Loop
 from paceline.core.noise import Noise
 from paceline.core.params import SamplingParams
-from paceline.core.protocols import Verifier
+from paceline.core.protocols import Controller, Verifier
 from paceline.core.sequences import Sequences
 from paceline.core.target import Target
 from paceline.core.types import Draft, Verdict
@@ -249,14 +249,16 @@ def loop_law(
     grid: tuple[int, int, int],
     tokens: int = 1,
     vocab: int | None = None,
+    controller: Controller | None = None,
 ) -> Tensor:
     """The law [V, …] of the first `tokens` tokens behind the prompt [0], through the whole loop.
-    `grid`: cells for the drafter's draws, the accept tests and the last draw."""
+    `grid`: cells for the drafter's draws, the accept tests and the last draw. `controller`: of
+    windows up to `k` (None: always k)."""
     seqs = Grid(k, tokens, *grid)
     for row in range(seqs.batch):
         seqs.admit(row, [0], params)
     target = CachedModel(model, seqs.batch, seqs.tokens.shape[1], vocab)
-    loop = Loop(target, make_drafter(seqs), Rejection(), Fixed(k))
+    loop = Loop(target, make_drafter(seqs), Rejection(), controller or Fixed(k))
     while any(seqs.running):
         loop.step(seqs)
         for row, length in enumerate(seqs.lengths):

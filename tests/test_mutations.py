@@ -17,7 +17,7 @@ from functools import partial
 import pytest
 
 from checks import chains, heads, health, laws, output, races, randomness, tree_laws
-from paceline.core import cached, follower, noise, sequences, stats, target
+from paceline.core import cached, follower, noise, sequences, stats, target, types
 from paceline.drafters import first_of, lookup, sampling
 from paceline.verifiers import block, candidates, coupled, greedy, paths, rejection, tree
 from paceline.verifiers.block import Block
@@ -239,9 +239,9 @@ MUTATIONS = [
     Mutation("emitted is accepted plus one", stats, "Stats.add",
              "self.emitted += len(row.tokens)", "self.emitted += row.accepted + 1",
              output.counters_are_right),
-    Mutation("a draft that was cut off counts as refused", stats, "Stats.add",
-             "len(row.tokens) > row.accepted and row.accepted < row.drafted",
-             "row.accepted < row.drafted", output.counters_are_right),
+    Mutation("a draft that was cut off counts as refused", types, "Emitted.tested",
+             "len(self.tokens) > self.accepted and self.accepted < self.drafted",
+             "self.accepted < self.drafted", output.counters_are_right),
     # heads
     Mutation("a head trusts entries of other tokens", follower, "Follower.seen",
              "bool(same.all())", "True", heads.features_are_the_committed_ones),
@@ -257,8 +257,8 @@ MUTATIONS = [
     Mutation("a head reads the token beside its features", follower, "Follower._read",
              "seqs.tokens[b, s + 1 :]", "seqs.tokens[b, s:]",
              heads.features_are_the_committed_ones),
-    Mutation("a token is dropped after it was drawn", sampling, "Chain.propose",
-             "min(n, j) if no", "min(n, max(0, j - 1)) if no", heads.doubt_ends_a_draft_fairly),
+    Mutation("a token is dropped after it was drawn", sampling, "_go_on",
+             "lengths[b] = j", "lengths[b] = max(0, j - 1)", heads.doubt_ends_a_draft_fairly),
     # lookup
     Mutation("lookup finds the n-gram that it looks for", lookup, "Lookup._find",
              "tokens[:end] == tokens[end]", "tokens[: end + 1] == tokens[end]",

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 import pytest
+from pacing import paced_drafter
 
 from fakes import HashLM, model_drafter, sequences
 from naive import decode
+from paceline.controllers.adaedl import AdaEDL
+from paceline.controllers.adaptive import Adaptive
+from paceline.controllers.confidence import Confidence
+from paceline.controllers.cost import CostBook
 from paceline.controllers.fixed import Fixed
+from paceline.controllers.heuristic import Heuristic
+from paceline.controllers.svip import SVIP
 from paceline.core.cached import CachedModel
 from paceline.core.loop import Loop
 from paceline.core.params import SamplingParams
 from paceline.core.protocols import Controller
 from paceline.verifiers.rejection import Rejection
 
-CONTROLLERS: dict[str, Callable[[int], Controller]] = {"fixed": Fixed}  # made from the largest K
+TIMED = CostBook({3: [0.01 + 0.001 * n for n in range(9)]}, {3: [0.1]})
+
+CONTROLLERS: dict[str, Callable[[int], Controller]] = {  # made from the largest K
+    "adaptive": partial(Adaptive, book=TIMED),
+    "fixed": Fixed,
+    "heuristic": Heuristic,
+    "confidence": partial(Confidence, threshold=0.6),
+    "confidence:auto": partial(Confidence, tuned=True),
+    "adaedl": partial(AdaEDL, bound=0.7),
+    "svip": partial(SVIP, h=0.7),
+}
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)
@@ -26,8 +44,8 @@ def test_windows_fit_the_rows_and_the_output_is_the_targets(name: str, k: int) -
     prompts = [[1], [2] * 5, [3, 4]]
     params = [SamplingParams(max_tokens=n) for n in (12, 3, 20)]
     seqs = sequences(prompts, params, length=64)
-    near = model_drafter(HashLM(6, seed=1, jitter=0.3))(seqs)
     controller = CONTROLLERS[name](k)
+    near = paced_drafter(HashLM(6, seed=1, jitter=0.3), controller)(seqs)
     loop = Loop(CachedModel(model, 3, 64), near, Rejection(), controller)
     while any(seqs.running):
         windows = controller.window(seqs)

@@ -66,7 +66,7 @@ def test_a_copy_that_is_the_model_is_always_accepted(folder, kind, temperature) 
     """In every row, to the end of the context, also in slots that are used again, and where another
     drafter comes first."""
     for draft in ("self:int8", "self:int8+lookup"):
-        llm = LLM(folder, dtype="int8", draft=draft, k=5)
+        llm = LLM(folder, dtype="int8", draft=draft, k=5, window="fixed")
         for prompts in (PROMPTS, PROMPTS[::-1]):
             for done in llm.generate(prompts, params(temperature)):
                 assert done.stats.drafted >= 0.6 * len(done.token_ids)
@@ -75,7 +75,7 @@ def test_a_copy_that_is_the_model_is_always_accepted(folder, kind, temperature) 
 
 def test_a_copy_in_fewer_bits_says_almost_the_same(folder: str) -> None:
     """Of random weights, whose scores lie close together, int8 keeps most and int4 many."""
-    llm = LLM(folder, dtype="fp16", draft="none", k=4)
+    llm = LLM(folder, dtype="fp16", draft="none", k=4, window="fixed")
     for draft, least in (("self:int8", 0.9), ("self:int4", 0.6)):
         stats = [done.stats for done in llm.with_draft(draft).generate(PROMPTS, params())]
         assert sum(s.accepted for s in stats) > least * sum(s.drafted for s in stats)

@@ -29,7 +29,8 @@ class Both:
     """Hears of rounds, and counts what either verifier accepts of their drafts."""
 
     def __init__(self) -> None:
-        self.rounds = self.by_block = self.by_token = 0
+        self.rounds = self.by_token = 0
+        self.more: list[int] = []  # tokens that block accepts more, each time
 
     def __call__(self, round: Round) -> None:
         k = round.draft.tokens.shape[1]
@@ -40,7 +41,7 @@ class Both:
                 int(verifier.verify(round.target, round.draft, noise).accepted)
                 for verifier in (Block(), Rejection())
             )
-            self.by_block += block
+            self.more.append(block - token)
             self.by_token += token
 
 
@@ -52,7 +53,7 @@ def test_block_accepts_at_least_as_much(
 ) -> None:
     if present(find(model)) is None:
         pytest.skip(f"needs: paceline pull {model}")
-    loaded = LLM(model, draft="none")
+    loaded = LLM(model, draft="none", window="fixed")
     for k in (1, 4, 8):
         llm, both = loaded.with_draft(draft, k=k), Both()
         monkeypatch.setattr(llm._parts.controller, "observe", both)
@@ -63,6 +64,6 @@ def test_block_accepts_at_least_as_much(
             llm.generate(PROMPTS[i % len(PROMPTS)], params)
         assert both.by_token > 0
         if k == 1 or not temperature:
-            assert both.by_block == both.by_token
-        else:
-            assert both.by_block >= both.by_token
+            assert not any(both.more)
+        else:  # it is never less on average; where few are accepted at all, chance shows
+            assert sum(both.more) >= -2 * sum(n * n for n in both.more) ** 0.5

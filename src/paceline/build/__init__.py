@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,11 +15,12 @@ from paceline.build.models import Loaded, Models, Note, Progress
 from paceline.build.suffix_draft import open_corpus
 from paceline.build.trees import Shape
 from paceline.build.verify import make_verifier
-from paceline.controllers.fixed import Fixed
+from paceline.build.windows import ADAPTIVE, Tuned, make_window
+from paceline.controllers.adaptive import Adaptive
 from paceline.core.cached import SLACK
-from paceline.core.protocols import Controller, Verifier
+from paceline.core.protocols import Verifier
 from paceline.drafters.suffix_corpus import SuffixCorpus
-from paceline.errors import PacelineError, unknown
+from paceline.errors import PacelineError
 from paceline.models.catalog import DEFAULT
 from paceline.text.llm import Generator, Parts
 
@@ -38,7 +38,8 @@ class LLM(Generator):
     "model:NAME" (a smaller model of any vocabulary), "self:int4" and the like (the target itself,
     made cheaper), "head:DIR" (trained to draft for it), "A+B" (the first that proposes something),
     or "auto". `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`:
-    drafted tokens a round, 0 (plain decoding) to 32; of a tree, one behind the other. `nodes`:
+    drafted tokens a round at most, 0 (plain decoding) to 32; of a tree, one behind the other.
+    `window`: how many of them, "adaptive" (what pays, timed on this machine) or "fixed". `nodes`:
     drafts grow into trees where they are sure, of that many tokens, or ("auto") as many as pay.
     `branches`: that many continuations of a draft model, merged into one tree. `verify`: "auto",
     "rejection", "block", "kseq", "specinfer", or "typical", which is lossy, as `lenience` < 1 is.
@@ -58,8 +59,8 @@ class LLM(Generator):
         model: str = DEFAULT,
         *,
         draft: str = "auto",
-        k: int = 6,
-        window: str = "fixed",
+        k: int = 8,
+        window: str = ADAPTIVE,
         verify: str = "auto",
         lenience: float = 1.0,
         deterministic: bool = False,
@@ -157,8 +158,7 @@ class _Setting:
         self._verifier()
         if self.lenience != 1 and self.shape.is_tree:
             raise PacelineError("--lenience loosens chains: leave out --nodes and --branches")
-        if self.window not in _WINDOWS:
-            raise unknown("window", self.window, _WINDOWS)
+        make_window(self.window, self.k)
         if self.draft_temperature is not None and not 0 <= self.draft_temperature < float("inf"):
             raise PacelineError(
                 f"the draft temperature must be at least 0, not {self.draft_temperature}"
@@ -169,15 +169,27 @@ class _Setting:
     ) -> Parts:
         """The parts that these names stand for; `spec`: what `draft` is for this target."""
         make = spec.maker(DraftSetting(self.draft_temperature, corpus, self.shape), target, models)
-        controller = _WINDOWS[self.window](self.k)
-        ended = None if corpus is None else partial(_remember, corpus, models.note)
+        plain = not self.k or spec.kinds == ["none"]
+        controller, tuned = make_window("fixed" if plain else self.window, self.k), None
+        if isinstance(controller, Adaptive):
+            pair = [models.threads, spec, self.shape, self.draft_temperature]
+            tuned = Tuned(self.k, target, make, pair, models.note)
+            controller = tuned.controller
+
+        def ended(outputs: list[list[int]]) -> None:
+            if corpus is not None:
+                _remember(corpus, models.note, outputs)
+            if tuned is not None:
+                tuned.save()
+
         return Parts(
             target.model,
             target.tokenizer,
-            make,
+            partial(make, controller=controller),
             self._verifier(),
             controller,
             ended,
+            tuned.prepare if tuned else None,
             self.deterministic,
         )
 
@@ -198,9 +210,6 @@ def _remember(corpus: SuffixCorpus, note: Note, outputs: list[list[int]]) -> Non
         corpus.save()
     except PacelineError as error:
         note(str(error))
-
-
-_WINDOWS: dict[str, Callable[[int], Controller]] = {"fixed": Fixed}
 
 
 def check_window(k: object) -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from paceline.build import suffix_draft
 from paceline.build.heads import check_head, make_head, shipped
 from paceline.build.models import Loaded, Models
 from paceline.build.self_drafts import check_self, make_self
 from paceline.build.translated import make_translated
-from paceline.build.trees import Shape, model_drafter
+from paceline.build.trees import PaceFor, Shape, model_drafter
 from paceline.core.cached import CachedModel
-from paceline.core.protocols import Branching, Drafter
+from paceline.core.protocols import Branching, Controller, Drafter, Paces
 from paceline.drafters.branches import Branches
 from paceline.drafters.first_of import FirstOf
 from paceline.drafters.lookup import Lookup
 from paceline.drafters.none import NoDraft
+from paceline.drafters.paced import Paced
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.errors import PacelineError, unknown
 from paceline.models.native import NativeTransformer
-from paceline.text.llm import MakesDrafter
 
 AUTO = "lookup:5"  # costs next to nothing where it finds nothing, and needs no second model
 SURE = "lookup:3-5"  # where another follows, that guesses better than a short match does
@@ -37,13 +39,49 @@ class DraftSetting:
     shape: Shape = field(default_factory=Shape)
 
 
+class MakesPart(Protocol):
+    """Builds one of the drafters that a name stands for; see `MakesDrafter`. `pace`: None if a
+    draft is to go as far as it is asked to."""
+
+    def __call__(
+        self, batch: int, length: int, target: CachedModel, pace: PaceFor | None = None
+    ) -> Drafter: ...
+
+
 @dataclass(frozen=True)
 class Kind:
     """A word on `--draft`. `check(value)` refuses, with a PacelineError, what may not stand behind
     its colon; `make` loads what it takes."""
 
     check: Callable[[str], object]
-    make: Callable[[str, DraftSetting, Loaded, Models], MakesDrafter]
+    make: Callable[[str, DraftSetting, Loaded, Models], MakesPart]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Builds what a name stands for: a `MakesDrafter`. `parts`: its drafters, in order."""
+
+    parts: Sequence[MakesPart]
+
+    def __call__(
+        self, batch: int, length: int, target: CachedModel, controller: Controller | None = None
+    ) -> Drafter:
+        """The drafter, at the pace of `controller` if that has one."""
+        if isinstance(controller, Paces):
+            each = [
+                _paced(make, i, batch, length, target, controller)
+                for i, make in enumerate(self.parts)
+            ]
+        else:
+            each = [make(batch, length, target) for make in self.parts]
+        return each[0] if len(each) == 1 else FirstOf(*each)
+
+
+def _paced(
+    make: MakesPart, index: int, batch: int, length: int, target: CachedModel, controller: Paces
+) -> Drafter:
+    drafter = make(batch, length, target, partial(controller.pace, index))
+    return Paced(drafter, controller.pace(index), index)
 
 
 class Spec:
@@ -69,7 +107,7 @@ class Spec:
         """The words, in order."""
         return [kind for kind, _ in self.parts]
 
-    def maker(self, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+    def maker(self, setting: DraftSetting, target: Loaded, models: Models) -> Maker:
         """Loads what the drafters take; what builds them. Raises PacelineError for what cannot be
         had, also where trees are asked for and none of them drafts any."""
         if setting.shape.is_tree and not {*self.kinds} & {"none", *_GROW}:
@@ -78,13 +116,8 @@ class Spec:
                 "and suffix"
             )
         setting.shape.check(target.model, target.name)
-        makers = [DRAFTERS[kind].make(value, setting, target, models) for kind, value in self.parts]
-
-        def make(batch: int, length: int, cached: CachedModel) -> Drafter:
-            each = [maker(batch, length, cached) for maker in makers]
-            return each[0] if len(each) == 1 else FirstOf(*each)
-
-        return make
+        each = [DRAFTERS[kind].make(value, setting, target, models) for kind, value in self.parts]
+        return Maker(each)
 
     def __str__(self) -> str:
         return "+".join(f"{kind}:{value}" if value else kind for kind, value in self.parts)
@@ -123,15 +156,15 @@ def _needs_name(value: str) -> None:
         raise PacelineError("draft model needs a name: model:NAME")
 
 
-def _none(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
-    return lambda batch, length, cached: NoDraft()
+def _none(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
+    return lambda batch, length, target, pace=None: NoDraft()
 
 
-def _lookup(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
-    return lambda batch, length, cached: Lookup(*lookup_sizes(value))
+def _lookup(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
+    return lambda batch, length, target, pace=None: Lookup(*lookup_sizes(value))
 
 
-def _model(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+def _model(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
     differs = target.tokenizer.same_tokens(models.tokenizer(value))
     if differs.first is not None:
         return make_translated(value, setting, target, models)
@@ -149,10 +182,11 @@ def _model(value: str, setting: DraftSetting, target: Loaded, models: Models) ->
 
     size = setting.shape.size(target.model, vocab, lambda cached: reads(1, cached.length))
 
-    def make(batch: int, length: int, cached: CachedModel) -> Drafter:
+    def make(batch: int, length: int, target: CachedModel, pace: PaceFor | None = None) -> Drafter:
         if apart:
             return Branches(reads(batch * branches, length), branches, setting.temperature)
-        return model_drafter(reads(batch, length), setting.shape, size(), setting.temperature)
+        own = reads(batch, length)
+        return model_drafter(own, setting.shape, size(), setting.temperature, pace)
 
     return make
 

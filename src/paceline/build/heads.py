@@ -17,11 +17,11 @@ from paceline.models.eagle3_load import load_eagle3
 from paceline.models.head_files import head_config, head_folder
 from paceline.models.jump import is_jump, load_jump
 from paceline.models.native import NativeTransformer
-from paceline.text.llm import MakesDrafter
 
 if TYPE_CHECKING:
-    from paceline.build.drafts import DraftSetting
+    from paceline.build.drafts import DraftSetting, MakesPart
     from paceline.build.models import Loaded, Models
+    from paceline.build.trees import PaceFor
 
 SHIPPED = Path(paceline.__file__).parent / "heads"
 _NATIVE = "int8"  # of a head beside a native target, whatever that one is in
@@ -33,11 +33,10 @@ def check_head(value: str) -> None:
         raise PacelineError("draft head needs a folder or an id on the hub: head:DIR_OR_ID")
 
 
-def make_head(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+def make_head(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
     """Loads the head `value` for `target`. Raises PacelineError where it is none, or was made for
     another model."""
-    folder = SHIPPED / value if value in _shipped() else head_folder(value)
-    head = _load(folder, value, target, models)
+    head = load_head(value, target, models)
     if setting.shape.branches > 1:
         raise PacelineError("--branches is for draft models; a head's trees grow with --nodes")
 
@@ -45,19 +44,29 @@ def make_head(value: str, setting: DraftSetting, target: Loaded, models: Models)
         cached.tap(head.taps)
         return growing(head.over(cached))
 
-    vocab = min(target.tokenizer.size, target.model.vocab_size)
+    vocab, name = min(target.tokenizer.size, target.model.vocab_size), target.name
     size = setting.shape.size(target.model, vocab, reads)
 
-    def drafter(batch: int, length: int, cached: CachedModel) -> Drafter:
+    def drafter(
+        batch: int, length: int, target: CachedModel, pace: PaceFor | None = None
+    ) -> Drafter:
+        tree = size()
+        own = pace(head.confidence) if pace and tree is None else None
         try:
-            return HeadDrafter(cached, head, setting.temperature, size())
+            return HeadDrafter(target, head, setting.temperature, tree, own)
         except ValueError as error:
             raise PacelineError(
                 f"head:{value} cannot draft beside the other head, which reads other layers of "
-                f"{target.name} ({error}); give one head"
+                f"{name} ({error}); give one head"
             ) from None
 
     return drafter
+
+
+def load_head(value: str, target: Loaded, models: Models) -> Head:
+    """The head itself. Raises PacelineError as `make_head` does."""
+    folder = SHIPPED / value if value in _shipped() else head_folder(value)
+    return _load(folder, value, target, models)
 
 
 def shipped(target: Loaded) -> str | None:

@@ -44,6 +44,7 @@ class Models:
         progress: Progress | None,
         note: Note | None,
     ) -> None:
+        self.threads = threads
         self._how = (dtype, device, progress, note)
         self._engine = None  # all models share its threads
         if kernels.available():

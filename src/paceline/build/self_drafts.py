@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.build.models import Loaded, Models
-from paceline.build.trees import model_drafter
+from paceline.build.trees import PaceFor, model_drafter
 from paceline.core.cached import CachedModel
 from paceline.core.protocols import Drafter
 from paceline.core.shared import Shared
@@ -17,10 +17,9 @@ from paceline.models.progress import megabytes
 from paceline.models.pull import resolve
 from paceline.models.quant import FORMATS, Copy, quantised, same_cache
 from paceline.models.skip import Part, layer_count, saved_skip, skip_layers, skippable, spread
-from paceline.text.llm import MakesDrafter
 
 if TYPE_CHECKING:
-    from paceline.build.drafts import DraftSetting
+    from paceline.build.drafts import DraftSetting, MakesPart
 
 _SKIP = "self:skip=N (a number of layers) or self:skip=auto"
 
@@ -38,14 +37,14 @@ def check_self(value: str) -> None:
         raise PacelineError(f"draft 'self:{value}': use {_SKIP}; N is a whole number from 1 on")
 
 
-def make_self(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+def make_self(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
     """Drafts of `target` as `value` says, over its own cache wherever that suits both."""
     kind, _, count = value.partition("=")
     model = _skipping(target, count) if kind == "skip" else _copy(kind, target, models).model
     return over(target, model, setting)
 
 
-def over(target: Loaded, model: Part, setting: DraftSetting) -> MakesDrafter:
+def over(target: Loaded, model: Part, setting: DraftSetting) -> MakesPart:
     """Drafts of `model`, which has the target's vocabulary."""
     shared = same_cache(target.model, model)
 
@@ -58,9 +57,9 @@ def over(target: Loaded, model: Part, setting: DraftSetting) -> MakesDrafter:
     vocab = min(target.tokenizer.size, target.model.vocab_size)
     size = setting.shape.size(target.model, vocab, lambda cached: reads(1, cached.length, cached))
 
-    def make(batch: int, length: int, cached: CachedModel) -> Drafter:
-        each = reads(batch, length, cached)
-        return model_drafter(each, setting.shape, size(), setting.temperature)
+    def make(batch: int, length: int, target: CachedModel, pace: PaceFor | None = None) -> Drafter:
+        each = reads(batch, length, target)
+        return model_drafter(each, setting.shape, size(), setting.temperature, pace)
 
     return make
 

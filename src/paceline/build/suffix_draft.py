@@ -12,11 +12,11 @@ from paceline.core.protocols import Drafter
 from paceline.drafters.suffix import DEEPEST, DEPTH, Suffix
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.errors import PacelineError
-from paceline.text.llm import MakesDrafter
 from paceline.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from paceline.build.drafts import DraftSetting
+    from paceline.build.drafts import DraftSetting, MakesPart
+    from paceline.build.trees import PaceFor
 
 
 def check(value: str) -> int:
@@ -28,11 +28,11 @@ def check(value: str) -> int:
     return int(value)
 
 
-def make(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesDrafter:
+def make(value: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
     """Drafts from the request, and from the corpus that `setting` names."""
     depth, corpus = check(value), setting.suffix_corpus
 
-    def build(batch: int, length: int, cached: CachedModel) -> Drafter:
+    def build(batch: int, length: int, target: CachedModel, pace: PaceFor | None = None) -> Drafter:
         return Suffix(depth, corpus, branches=setting.shape.is_tree)
 
     return build

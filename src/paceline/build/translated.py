@@ -10,12 +10,12 @@ from paceline.drafters.first_of import FirstOf
 from paceline.drafters.translate_text import TranslateText
 from paceline.drafters.translate_vocab import TranslateVocab
 from paceline.drafters.translated import Reader
-from paceline.text.llm import MakesDrafter
 from paceline.text.translate import Translation
 
 if TYPE_CHECKING:
-    from paceline.build.drafts import DraftSetting
+    from paceline.build.drafts import DraftSetting, MakesPart
     from paceline.build.models import Loaded, Models
+    from paceline.build.trees import PaceFor
     from paceline.text.tokenizer import Tokenizer
 
 
@@ -24,9 +24,7 @@ def needs_translation(target: Tokenizer, draft: Tokenizer) -> bool:
     return target.same_tokens(draft).first is not None
 
 
-def make_translated(
-    name: str, setting: DraftSetting, target: Loaded, models: Models
-) -> MakesDrafter:
+def make_translated(name: str, setting: DraftSetting, target: Loaded, models: Models) -> MakesPart:
     """The model `name` as a drafter whose tokens are translated: rows that are drawn by the tokens
     that both vocabularies have, the others by text. Says on `models.note` how many those are."""
     draft = models(name)
@@ -41,7 +39,7 @@ def make_translated(
     if setting.shape.is_tree:
         models.note(f"{name} is translated: it drafts chains, whatever --nodes and --branches say")
 
-    def make(batch: int, length: int, cached: CachedModel) -> Drafter:
+    def make(batch: int, length: int, target: CachedModel, pace: PaceFor | None = None) -> Drafter:
         reader = Reader(
             lambda room: CachedModel(draft.model, batch, room, vocab),
             table,

@@ -8,13 +8,16 @@ from typing import Literal
 
 from paceline.build.costs import measure
 from paceline.core.cached import SLACK, CachedModel
-from paceline.core.protocols import Branching, Drafter, Model
+from paceline.core.protocols import Branching, Drafter, Model, Pace
 from paceline.drafters.branches import Branches, Wide
 from paceline.drafters.grow import TreeSize
 from paceline.drafters.model import ModelDrafter
 from paceline.drafters.sampling import MOST, Grows, Reads, growing
 from paceline.errors import PacelineError
 
+PaceFor = Callable[[float], Pace]
+"""Gives the pace of a drafter that asks at each step, and would by itself end a draft at that
+confidence; 0: never."""
 MAX_BRANCHES = SLACK // 4
 
 
@@ -81,9 +84,13 @@ class Shape:
 
 
 def model_drafter(
-    reads: Reads, shape: Shape, size: TreeSize | None, temperature: float | None
+    reads: Reads,
+    shape: Shape,
+    size: TreeSize | None,
+    temperature: float | None,
+    pace: PaceFor | None,
 ) -> Drafter:
-    """Drafts of a model that `reads`, in that shape and of that size."""
+    """Drafts of a model that `reads`, in that shape and of that size; chains at a pace."""
     if shape.branches > 1:
         return Branches(Wide(growing(reads)), shape.branches, temperature)
-    return ModelDrafter(reads, temperature, size)
+    return ModelDrafter(reads, temperature, size, pace(0.0) if pace and size is None else None)

@@ -14,8 +14,8 @@ from paceline.models.catalog import DEFAULT
 def chat(
     model: o.Model = DEFAULT,
     draft: o.Draft = "auto",
-    k: o.K = 6,
-    window: o.Window = "fixed",
+    k: o.K = 8,
+    window: o.Window = "adaptive",
     verify: o.Verify = "auto",
     lenience: o.Lenience = 1.0,
     deterministic: o.Deterministic = False,

@@ -26,10 +26,15 @@ K = Annotated[
         "--k",
         "--num-speculative-tokens",
         "--num-assistant-tokens",
-        help="Drafted tokens a round; 0 is plain decoding.",
+        help="Drafted tokens a round, at most; 0 is plain decoding.",
     ),
 ]
-Window = Annotated[str, typer.Option(help="How K is chosen: fixed.")]
+Window = Annotated[
+    str,
+    typer.Option(
+        help="How K is chosen: adaptive (what pays), fixed, heuristic, confidence, adaedl or svip."
+    ),
+]
 Verify = Annotated[
     str,
     typer.Option(help="auto, rejection, block, kseq, specinfer (for trees), or typical (lossy)."),

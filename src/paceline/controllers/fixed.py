@@ -8,19 +8,24 @@ from paceline.core.sequences import Sequences
 from paceline.core.types import Round
 
 
+def room(seqs: Sequences, k: int) -> list[int]:
+    """How many of `k` tokens there is room for in each row, 0 if it is not running: a round commits
+    one token more than it accepts, so the last token of a row is never worth a draft."""
+    return [
+        max(0, min(k, limit - length - 1)) if run else 0
+        for limit, length, run in zip(seqs.limits, seqs.lengths, seqs.running, strict=True)
+    ]
+
+
 class Fixed:
-    """`k` tokens a round, fewer only where a row has no room for them: a round commits one token
-    more than it accepts, so the last token of a row is never worth a draft."""
+    """`k` tokens a round, fewer only where a row has no room for them."""
 
     def __init__(self, k: int) -> None:
         self.k = k
 
     def window(self, seqs: Sequences) -> Sequence[int]:
         """K of each row; 0 for rows that are not running."""
-        return [
-            max(0, min(self.k, limit - length - 1)) if run else 0
-            for limit, length, run in zip(seqs.limits, seqs.lengths, seqs.running, strict=True)
-        ]
+        return room(seqs, self.k)
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""

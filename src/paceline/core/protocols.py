@@ -141,3 +141,45 @@ class Controller(Protocol):
     def observe(self, round: Round) -> None:
         """Learn from what happened."""
         ...
+
+
+class Pace(Protocol):
+    """What a controller tells one drafter while a draft is made. All rows of a round are asked for
+    at once, as the target reads them in one pass. Asked between `Controller.window` and
+    `Controller.observe`."""
+
+    def limits(self, k: Sequence[int]) -> Sequence[int]:
+        """How many tokens at most the drafter may propose for each row, of `k[b]`; 0: it is not to
+        be asked."""
+        ...
+
+    def measure(self, logits: Tensor) -> Tensor:
+        """How sure the drafter is where its logits are `logits` [B, V']: one number [B] each."""
+        ...
+
+    def further(
+        self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]]
+    ) -> Sequence[int]:
+        """Those of `rows` whose drafts, of `drafted` tokens so far, go on. `sure[b]`: the measure
+        for each of these tokens; where it holds one more, for the token that would be drawn next.
+        So it is asked twice a token: before the drafter computes, and before it draws. A token
+        that has been drawn stays: to drop it would change the law of what is drafted."""
+        ...
+
+    def lengths(
+        self, rows: Sequence[int], sure: Sequence[Sequence[float]], lengths: Sequence[int]
+    ) -> Sequence[int]:
+        """How many tokens [B] to keep of the drafts of `rows`, which are `lengths` long; of drafts
+        that were not drawn."""
+        ...
+
+
+@runtime_checkable
+class Paces(Protocol):
+    """A `Controller` that has a say while drafts are made."""
+
+    def pace(self, index: int, confidence: float | None = None) -> Pace:
+        """What it tells the drafter of that number (from 0, in the order in which they are asked).
+        `confidence`: given for one that asks at each step whether to go `further`; where it would
+        end a draft by itself, 0: nowhere."""
+        ...

@@ -23,7 +23,8 @@ class Sequences:
 
     `tokens` [B, S] int64, right-padded; `lengths[b]` of them are committed, the first
     `prompts[b]` of which were given. `running[b]`: the row still grows, up to `limits[b]` tokens.
-    `params[b]`: its sampling; `eos[b]`: the tokens that end it; `seeds[b]`: its randomness.
+    `params[b]`: its sampling; `eos[b]`: the tokens that end it; `seeds[b]`: its randomness;
+    `requests[b]`: a new object for each request, by which it is known.
     `coupled`: drafters draw by the race that the target's tokens are drawn by (see `race`); only
     for a verifier that draws so too, as a draft is then not independent of the target's tokens.
     """
@@ -38,6 +39,7 @@ class Sequences:
         self.params = [SamplingParams()] * batch
         self.eos: list[frozenset[int]] = [frozenset()] * batch
         self.seeds = [0] * batch
+        self.requests = [object()] * batch
 
     @property
     def batch(self) -> int:
@@ -67,6 +69,7 @@ class Sequences:
         self.eos[row] = own | frozenset(params.stop_token_ids)
         fresh = 0 if self.coupled else secrets.randbits(64)
         self.seeds[row] = fresh if params.seed is None else params.seed
+        self.requests[row] = object()
         self.running[row] = True
 
     def finish(self, row: int) -> None:

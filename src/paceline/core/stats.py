@@ -31,8 +31,7 @@ class Stats:
         self.drafted += row.drafted
         self.accepted += row.accepted
         self.emitted += len(row.tokens)
-        rejected = len(row.tokens) > row.accepted and row.accepted < row.drafted
-        reached = row.accepted + rejected
+        reached = row.tested
         self.tested += [0] * (reached - len(self.tested))
         self.passed += [0] * (reached - len(self.passed))
         for i in range(reached):

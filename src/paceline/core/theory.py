@@ -16,6 +16,14 @@ def speedup(alpha: float, k: int, c: float, r: float = 1.0, overhead: float = 0.
     return expected_tokens(alpha, k) / (r + k * c + overhead)
 
 
+def operations(alpha: float, k: int, c_hat: float) -> float:
+    """Theorem 3.11: arithmetic a token over plain decoding's, (K ĉ + K + 1) / E[tokens].
+
+    `c_hat`: operations a token of the drafter over the target's.
+    """
+    return (k * c_hat + k + 1) / expected_tokens(alpha, k)
+
+
 def best_window(alpha: float, c: float, limit: int = 64) -> int:
     """The K in 0..limit with the largest `speedup` at r = 1, o = 0; the smallest one on a tie."""
     return max(range(limit + 1), key=lambda k: (speedup(alpha, k, c), -k))

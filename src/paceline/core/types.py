@@ -35,6 +35,11 @@ class Draft:
     most D tokens, independent of each other; [b, c, i] is the index of the drafted token that is
     token i of the c-th, -1 past its end. Where continuations agreed they share a token, whose q is
     then the drafter's distribution as it is.
+
+    `sure[b]`: how sure the drafter was of each token of row b, from 0 to 1 or in whatever measure
+    its `Pace` asked for; perhaps one more, that of the token at which the draft was ended. None:
+    it does not say. `by[b]`: which of several drafters, in their order, was the last one asked for
+    row b (-1: none); None: there is one.
     """
 
     tokens: Tensor
@@ -42,6 +47,8 @@ class Draft:
     q: Tensor | None = None
     parents: Tensor | None = None
     draws: Tensor | None = None
+    sure: Sequence[Sequence[float]] | None = None
+    by: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,13 @@ class Emitted:
     drafted: int
     accepted: int
     finish: Finish | None = None
+
+    @property
+    def tested(self) -> int:
+        """How many drafted tokens reached their accept test; one behind a rejection, an end token
+        or a limit did not."""
+        rejected = len(self.tokens) > self.accepted and self.accepted < self.drafted
+        return self.accepted + rejected
 
     @property
     def last_origin(self) -> Origin:

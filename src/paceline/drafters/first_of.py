@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -31,7 +32,19 @@ class FirstOf:
 
 
 def merge(a: Draft, b: Draft) -> Draft:
-    """Row by row whichever proposes something, `a` first. Beside a tree a chain is a tree, too."""
+    """Row by row whichever proposes something, `a` first. Beside a tree a chain is a tree, too.
+    What they say of themselves (`sure`, `by`) is of whichever was asked last."""
+    asked = [n if n >= 0 else m for m, n in zip(_by(a), _by(b), strict=True)]
+    by = None if a.by is None and b.by is None else asked
+    sure: list[Sequence[float]] | None = None
+    if a.sure is not None or b.sure is not None:
+        last = [a.sure if n else b.sure for n in a.lengths]
+        sure = [[] if each is None else each[i] for i, each in enumerate(last)]
+    return replace(_merge(a, b), sure=sure, by=by)
+
+
+def _merge(a: Draft, b: Draft) -> Draft:
+    """Without what they say of themselves."""
     if not any(b.lengths):
         return a
     if not any(a.lengths):
@@ -58,6 +71,10 @@ def merge(a: Draft, b: Draft) -> Draft:
         _dense(b, width, vocabulary, device),
     )
     return Draft(tokens, lengths, q, parents, draws)
+
+
+def _by(draft: Draft) -> Sequence[int]:
+    return [-1] * len(draft.lengths) if draft.by is None else draft.by
 
 
 def _vocabulary(draft: Draft) -> int:

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from paceline.core.cached import CachedModel
+from paceline.core.protocols import Pace
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 from paceline.drafters.grow import Growth, TreeSize
-from paceline.drafters.sampling import Chain, Reads, growing
+from paceline.drafters.sampling import Chain, Doubts, Reads, growing
 
 
 class Head(Protocol):
     """A trained head, loaded. `taps`: the target's layers whose entering states it reads (see
     `CachedModel.tap`). `ids` [V'] int64: the target's id of each of its logits; None: the same ids.
-    `confidence`: the draft ends where it falls below (see `Chain`); 0: never."""
+    `confidence`: the draft ends where it falls below (see `Doubts`); 0: never."""
 
     @property
     def taps(self) -> Sequence[int]: ...
@@ -41,9 +42,10 @@ class Head(Protocol):
 
 class HeadDrafter:
     """Drafts with `head` for the rows of `target`, at each row's own temperature and truncation, or
-    at `temperature` (see `Chain`); with `tree` trees (see `Growth`), whatever the head's
-    `confidence`. Raises ValueError where `target` keeps the states of other layers for another head
-    already, or cannot keep any, and where the head cannot read a tree."""
+    at `temperature` (see `Chain`), as far as `pace` says or, without one, the head's `confidence`;
+    with `tree` trees (see `Growth`), whatever these say. Raises ValueError where `target` keeps the
+    states of other layers for another head already, or cannot keep any, and where the head cannot
+    read a tree."""
 
     def __init__(
         self,
@@ -51,13 +53,15 @@ class HeadDrafter:
         head: Head,
         temperature: float | None = None,
         tree: TreeSize | None = None,
+        pace: Pace | None = None,
     ) -> None:
         target.tap(head.taps)
         reads = head.over(target)
         if tree:
             self._drafts = Growth(growing(reads), tree, temperature, head.ids, target.vocab)
         else:
-            self._drafts = Chain(reads, temperature, head.ids, target.vocab, head.confidence)
+            own = Doubts(head.confidence) if head.confidence > 0 else None
+            self._drafts = Chain(reads, temperature, head.ids, target.vocab, pace or own)
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """At most `k[b]` tokens one behind the other for each running row, and none for one of a

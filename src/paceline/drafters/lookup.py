@@ -17,6 +17,7 @@ from torch import Tensor
 
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
+from paceline.drafters.sampling import sure_of
 
 
 class Lookup:
@@ -28,18 +29,22 @@ class Lookup:
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """Up to `k[b]` tokens for each row in which the last n-gram stands earlier too."""
-        found = [
-            self._find(seqs.committed(b), k[b]) if seqs.running[b] else seqs.tokens[b, :0]
+        nothing = 0, seqs.tokens[0, :0]
+        both = [
+            self._find(seqs.committed(b), k[b]) if seqs.running[b] else nothing
             for b in range(seqs.batch)
         ]
+        found = [tokens for _, tokens in both]
         lengths = [len(tokens) for tokens in found]
         tokens = torch.zeros(seqs.batch, max(lengths), dtype=torch.int64)
         for b, row in enumerate(found):
             tokens[b, : lengths[b]] = row
-        return Draft(tokens, lengths)
+        sure = [[sure_of(matched + j) for j in range(len(row))] for matched, row in both]
+        return Draft(tokens, lengths, sure=sure)
 
-    def _find(self, ids: Tensor, k: int) -> Tensor:
-        """Up to k tokens that followed the latest earlier occurrence; empty if there is none."""
+    def _find(self, ids: Tensor, k: int) -> tuple[int, Tensor]:
+        """How many tokens match, and up to k tokens that followed the latest earlier occurrence;
+        empty if there is none."""
         tokens, end = ids.numpy(), len(ids) - 1  # NumPy: many short steps, each in a microsecond
         # A place is the index of an n-gram's last token. `hits`: the earlier places at which the
         # last i + 1 tokens are those at the end; `best`: the last `hits` that were not empty.
@@ -54,8 +59,8 @@ class Lookup:
         if matched < self.longest:
             k = min(k, matched)
         if k <= 0 or matched < self.shortest:
-            return ids[:0]
+            return matched, ids[:0]
         # the latest place that is followed by k tokens; near the end a draft would be cut short
         full = best[best + k <= end]
         place = int(full[-1] if len(full) else best[0])
-        return ids[place + 1 : place + 1 + k]
+        return matched, ids[place + 1 : place + 1 + k]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from paceline.core.protocols import Pace
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 from paceline.drafters.grow import Growth, TreeSize
@@ -14,18 +15,25 @@ from paceline.drafters.sampling import Chain, Reads, growing
 
 class ModelDrafter:
     """Drafts from `cached`, at each row's own temperature and truncation, or at `temperature` (see
-    `Chain`); with `tree` trees (see `Growth`). Raises ValueError where `cached` cannot read one."""
+    `Chain`), as far as `pace` says; with `tree` trees (see `Growth`). Raises ValueError where
+    `cached` cannot read one."""
 
     def __init__(
-        self, cached: Reads, temperature: float | None = None, tree: TreeSize | None = None
+        self,
+        cached: Reads,
+        temperature: float | None = None,
+        tree: TreeSize | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.cached = cached
-        self._drafts = (
-            Growth(growing(cached), tree, temperature) if tree else Chain(cached, temperature)
-        )
+        if tree:
+            self._drafts = Growth(growing(cached), tree, temperature)
+        else:
+            self._drafts = Chain(cached, temperature, pace=pace)
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
-        """Exactly `k[b]` tokens for each running row; of a tree, paths of at most so many."""
+        """`k[b]` tokens for each running row, fewer where the pace says so; of a tree, paths of at
+        most so many."""
         lengths = [n if run else 0 for n, run in zip(k, seqs.running, strict=True)]
         if not max(lengths):
             return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from paceline.core.cached import SLACK
+from paceline.core.protocols import Pace
 from paceline.core.sequences import Sequences
 from paceline.core.shape import distribution
 from paceline.core.types import Draft
@@ -48,8 +50,7 @@ class Chain:
     Rows without a temperature are drafted greedily unless `temperature` says otherwise. q is
     exactly what a token was drawn from: the shaped distribution, or a point mass for a greedy
     draft. `ids` [V'] int64: the target's id of each logit (None: the same); q is over those ids, of
-    which there are `vocab` (None: as many as logits). A row's draft ends before the token at which
-    the product of the largest probabilities so far, the next one's included, is below `confidence`.
+    which there are `vocab` (None: as many as logits). How far a draft goes is for `pace` to say.
     """
 
     def __init__(
@@ -58,46 +59,50 @@ class Chain:
         temperature: float | None = None,
         ids: Tensor | None = None,
         vocab: int | None = None,
-        confidence: float = 0.0,
+        pace: Pace | None = None,
     ) -> None:
         self._reads = reads
         self._temperature = temperature
         self._ids = ids
         self._vocab = vocab
-        self._confidence = confidence
+        self._pace = pace
         # tokens that the head's vocabulary has and the target's has not are never drafted
         outside = None if ids is None or vocab is None else ids >= vocab
         self._outside = outside if outside is not None and bool(outside.any()) else None
 
     def propose(self, seqs: Sequences, lengths: list[int]) -> Draft:
-        """`lengths[b]` tokens for row b, or fewer where `confidence` ends the draft."""
-        width = max(lengths)
+        """`lengths[b]` tokens for row b, or fewer where `pace` ends the draft."""
+        pace, width = self._pace, max(lengths)
+        sure: list[list[float]] = [[] for _ in lengths]
         # a drawn token of a greedy row needs no q: its verifier does not look at one
         sampled = [b for b, n in enumerate(lengths) if n and heat(seqs, b, self._temperature) > 0]
-        sure = torch.ones(())
         tokens: list[Tensor] = []
         q: list[Tensor] = []
         for j in range(width):
+            if pace and not _go_on(pace, lengths, j, sure):
+                break
             logits = self._reads.extend(seqs, tokens[-1], j - 1) if j else self._reads.read(seqs)
             if self._ids is None:
                 logits = logits[:, : self._vocab]
             elif self._outside is not None:
                 logits = logits.masked_fill(self._outside.to(logits.device), -torch.inf)
-            if self._confidence > 0:
-                # asked before the token is drawn: to drop one that is drawn would change its law
-                sure = sure.to(logits.device) * torch.softmax(logits, -1).amax(-1)
-                doubtful: list[bool] = (sure < self._confidence).tolist()  # pyright: ignore
-                lengths = [min(n, j) if no else n for n, no in zip(lengths, doubtful, strict=True)]
-                if max(lengths) <= j:
+            if pace:
+                values: list[float] = pace.measure(logits).tolist()  # pyright: ignore
+                for b, n in enumerate(lengths):
+                    if n > j:
+                        sure[b].append(values[b])
+                if not _go_on(pace, lengths, j, sure):
                     break
             token = logits.argmax(-1)
             if sampled:
                 token, q_j = self._sample(seqs, logits, token, sampled, j)
                 q.append(self._spread(q_j))
             tokens.append(token if self._ids is None else self._ids.to(token.device)[token])
+        said = sure if pace else None
         if not tokens:
-            return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths)
-        return Draft(torch.stack(tokens, 1), lengths, torch.stack(q, 1) if q else None)
+            return Draft(torch.zeros(seqs.batch, 0, dtype=torch.int64), lengths, sure=said)
+        chances = torch.stack(q, 1) if q else None
+        return Draft(torch.stack(tokens, 1), lengths, chances, sure=said)
 
     def _sample(
         self, seqs: Sequences, logits: Tensor, top: Tensor, sampled: Sequence[int], j: int
@@ -125,6 +130,44 @@ class Chain:
         return whole.index_copy_(1, ids, q if bool(inside.all()) else q[:, inside.to(q.device)])
 
 
+def _go_on(pace: Pace, lengths: list[int], j: int, sure: Sequence[Sequence[float]]) -> bool:
+    """End, in `lengths`, the drafts that are not to have a token number `j`; whether any is."""
+    rows = [b for b, n in enumerate(lengths) if n > j]
+    on = pace.further(rows, j, sure)
+    for b in rows:
+        if b not in on:
+            lengths[b] = j
+    return bool(on)
+
+
+class Doubts:
+    """A `Pace` of the drafter's own: a draft ends before the token at which the product of the
+    largest probabilities so far, the next one's included, is below `confidence`."""
+
+    def __init__(self, confidence: float) -> None:
+        self.confidence = confidence
+
+    def limits(self, k: Sequence[int]) -> Sequence[int]:
+        """As many as were asked for."""
+        return k
+
+    def measure(self, logits: Tensor) -> Tensor:
+        """The largest probability."""
+        return torch.softmax(logits, -1).amax(-1)
+
+    def further(
+        self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]]
+    ) -> Sequence[int]:
+        """Those whose product is large enough."""
+        return [b for b in rows if prod(sure[b]) >= self.confidence]
+
+    def lengths(
+        self, rows: Sequence[int], sure: Sequence[Sequence[float]], lengths: Sequence[int]
+    ) -> Sequence[int]:
+        """All of them."""
+        return lengths
+
+
 def growing(reads: Reads) -> Grows:
     """`reads`, if it can look at trees; ValueError if not."""
     if isinstance(reads, Grows):
@@ -135,6 +178,11 @@ def growing(reads: Reads) -> Grows:
 def heat(seqs: Sequences, row: int, temperature: float | None) -> float:
     """At which temperature a row is drafted: `temperature`, or its own if that is None."""
     return seqs.params[row].temperature if temperature is None else temperature
+
+
+def sure_of(matched: int) -> float:
+    """How sure a copied token is behind `matched` tokens that agree with the place it is from."""
+    return 1 - 1 / (matched + 1)
 
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:

@@ -22,7 +22,7 @@ import numpy as np
 
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
-from paceline.drafters.sampling import padded
+from paceline.drafters.sampling import padded, sure_of
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.drafters.suffix_index import END, Ints, scan
 
@@ -62,7 +62,8 @@ class Suffix:
         parents = [[path.parent for path in row] for row in rows]
         chains = all(row == list(range(-1, len(row) - 1)) for row in parents)
         tree = None if chains else padded(parents, -1)
-        return Draft(padded(tokens, 0), [len(row) for row in rows], None, tree)
+        sure = [[path.sure for path in row] for row in rows] if chains else None
+        return Draft(padded(tokens, 0), [len(row) for row in rows], None, tree, sure=sure)
 
     def _find(self, ids: Ints, k: int) -> list[_Path]:
         matched, places = scan(ids[:-1], ids, self.depth)
@@ -70,20 +71,21 @@ class Suffix:
             index = self.corpus.index
             elsewhere, there = index.find(ids, self.depth)
             if elsewhere > matched:
-                return self._follow(index.text, there, k, int(self.factor * elsewhere))
+                return self._follow(index.text, there, k, elsewhere)
         most = min(k, int(self.factor * matched))
         # Behind its end the request goes on with the draft: a loop shorter than k repeats in it.
         text = np.concatenate([ids, np.zeros(most, dtype=np.int64)])
-        return self._follow(text, places, k, most, len(ids))
+        return self._follow(text, places, k, matched, len(ids))
 
     def _follow(
-        self, text: Ints, places: Ints, k: int, most: int, end: int | None = None
+        self, text: Ints, places: Ints, k: int, matched: int, end: int | None = None
     ) -> list[_Path]:
-        """What goes on from `places`: `k` tokens at most, the likeliest first, and `most` of them
-        one behind the other. A path is written to `text` from `end` on where that is given: places
-        near there run into it."""
+        """What goes on from `places`, at which `matched` tokens agree: `k` tokens at most, the
+        likeliest first, and `factor` of them for each of these one behind the other. A path is
+        written to `text` from `end` on where that is given: places near there run into it."""
         made: list[_Path] = []
-        ahead = self._further(text, _Path([], -1, places), -1, len(places)) if most else []
+        most, start = int(self.factor * matched), len(places)
+        ahead = self._further(text, _Path([], -1, places, 1.0), -1, start, matched) if most else []
         while ahead and len(made) < k:
             path = ahead.pop(max(range(len(ahead)), key=lambda i: len(ahead[i].places)))
             made.append(path)
@@ -91,29 +93,32 @@ class Suffix:
             if drafted < most:
                 if end is not None:
                     text[end : end + drafted] = path.tokens
-                ahead += self._further(text, path, len(made) - 1, len(places))
+                ahead += self._further(text, path, len(made) - 1, start, matched + drafted)
         return made
 
-    def _further(self, text: Ints, path: _Path, node: int, start: int) -> list[_Path]:
-        """`path`, which ends at drafted token `node`, and one more: what most of its places go on
-        with, if at least `least` of all `start` do."""
+    def _further(self, text: Ints, path: _Path, node: int, start: int, matched: int) -> list[_Path]:
+        """`path`, which ends at drafted token `node` and makes `matched` tokens agree, and one
+        more: what most of its places go on with, if at least `least` of all `start` do."""
         places = path.places
         followers = text[places + len(path.tokens) + 1]
         found: list[_Path] = []
         for token in likeliest(followers)[: None if self.branches else 1]:
             rest = places[followers == token] if len(places) > 1 else places
             if len(rest) / start >= self.least:
-                found.append(_Path([*path.tokens, token], node, rest))
+                sure = sure_of(matched) * len(rest) / len(places)
+                found.append(_Path([*path.tokens, token], node, rest, sure))
         return found
 
 
 class _Path(NamedTuple):
     """Drafted tokens, one behind the other; `parent`: the drafted token that the last one follows;
-    `places`: where that goes on like this, as places of what was matched."""
+    `places`: where that goes on like this, as places of what was matched; `sure`: of the last
+    one."""
 
     tokens: list[int]
     parent: int
     places: Ints
+    sure: float
 
 
 def likeliest(followers: Ints) -> list[int]:

@@ -34,8 +34,8 @@ class MakesDrafter(Protocol):
 @dataclass(frozen=True)
 class Parts:
     """All that generating takes. `make_drafter` is called anew when more room is needed. `ended`
-    hears what was generated, a list of ids a request, when a call is over. `coupled`: see
-    `Sequences`."""
+    hears what was generated, a list of ids a request, when a call is over. `prepare(batch)` is
+    called before a loop of so many rows first runs. `coupled`: see `Sequences`."""
 
     model: Model
     tokenizer: Tokenizer
@@ -43,6 +43,7 @@ class Parts:
     verifier: Verifier
     controller: Controller
     ended: Callable[[list[list[int]]], None] | None = None
+    prepare: Callable[[int], None] | None = None
     coupled: bool = False
 
 
@@ -165,6 +166,8 @@ class Generator:
             # twice what is needed: a conversation grows, and a new cache starts empty
             room = min(self.context, max(2048, 2 * length))
             self._loop, self._room = None, (batch, room)
+            if self._parts.prepare is not None:
+                self._parts.prepare(batch)
             target = CachedModel(self._parts.model, batch, room, self.tokenizer.size)
             drafter = self._parts.make_drafter(batch, room, target)
             self._loop = Loop(target, drafter, self._parts.verifier, self._parts.controller)

@@ -1,0 +1,261 @@
+"""One drafter under an adaptive window: what is known of it, and how far its drafts go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal, TypedDict
+
+import torch
+from torch import Tensor
+
+from paceline.controllers.acceptance import Lesson, Mood, Taught, bin_of
+from paceline.controllers.plan import asking_rate, best_window, goes_on, promised
+from paceline.core.types import Emitted
+
+Kind = Literal["steps", "whole", "opaque"]
+"""How a drafter drafts: token by token, telling how sure it is of each; at once and for next to
+nothing, telling the same; or without telling."""
+_RARE = 32.0  # tokens that a second probe waits if the first one took T(1) more
+_STREAK = 3
+_ENOUGH = 16.0  # tests that say what a drafter is worth
+
+
+class Probe:
+    """When a drafter that does not pay is tried again for a row: one token, and then ever more
+    rarely while that fails. `price`: the tokens that it loses; `known`: it is no news that the
+    drafter does not pay, and the first try can wait."""
+
+    def __init__(self, price: float, known: bool) -> None:
+        self.failed = int(known)
+        self.wait = self.failed * _RARE * price
+        self._streak = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time."""
+        return self.wait <= 0
+
+    def passed(self, tokens: int) -> None:
+        """So many tokens were committed without it."""
+        self.wait -= tokens
+
+    def tried(self, accepted: bool, price: float) -> None:
+        """What became of it: a success is followed by another try, which is how a drafter comes
+        back; but if it does not, tokens are accepted and do not pay for that."""
+        self._streak = self._streak + 1 if accepted else 0
+        if self._streak % (_STREAK + 1):
+            self.wait = 0.0
+        else:
+            self.failed += 1
+            self.wait = _RARE * price * self.failed**0.5
+
+
+class Row:
+    """One request. `drawn`: at a temperature."""
+
+    def __init__(self, request: object, drawn: bool, drafters: int) -> None:
+        self.request = request
+        self.drawn = drawn
+        self.new = True  # its prompt may not have been read by the drafters
+        self.moods = [Mood() for _ in range(drafters)]
+        self.probes: dict[int, Probe] = {}
+
+
+@dataclass
+class Outlook:
+    """One round. `rows`: those that are decided for; `count`: all that run. `limits[b]`: the most
+    that may be drafted. `time[w]`: seconds of a pass behind drafts of w tokens; `step`: of a draft
+    step of each drafter. `rate`: tokens a second at best; `best`: the drafter that has it, if any,
+    with drafts of `window` tokens. `paid`: the longest draft so far. `probing`: rows and drafters
+    that are tried."""
+
+    rows: dict[int, Row]
+    count: int
+    limits: list[int]
+    time: list[float]
+    step: list[float]
+    rate: float
+    best: int | None = None
+    window: int = 0
+    paid: int = 0
+    probing: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+
+
+class Known(TypedDict):
+    """What is known of a drafter, as JSON has it; what was taught of greedy rows and of others."""
+
+    taught: list[Lesson]
+
+
+class Source:
+    """The drafter of number `index`, for drafts of up to `k` tokens: a `Pace`. `saved`: what was
+    known of it before; raises KeyError, TypeError or ValueError where that is something else."""
+
+    def __init__(self, index: int, k: int, saved: Known | None = None) -> None:
+        self.index = index
+        self.kind: Kind = "opaque"
+        self.taught = {drawn: Taught(k) for drawn in (False, True)}
+        if saved:
+            self.taught = {
+                drawn: Taught.from_dict(lesson, k)
+                for drawn, lesson in zip((False, True), saved["taught"], strict=True)
+            }
+        self._confidence = 0.0
+        self._now: Outlook
+        self._bins: dict[int, list[float]] = {}
+        self._places: dict[int, list[float]] = {}
+
+    def asks(self, confidence: float) -> None:
+        """The drafter asks at each step, and would by itself end a draft at that confidence."""
+        self.kind, self._confidence = "steps", confidence
+
+    def to_dict(self) -> Known:
+        """What it can be made from again."""
+        return {"taught": [self.taught[drawn].to_dict() for drawn in (False, True)]}
+
+    def begin(self, now: Outlook) -> None:
+        """A round begins: if this drafter makes more tokens a second than those before it, it is
+        the best one."""
+        self._now = now
+        self._bins, self._places = {}, {}
+        for b, row in now.rows.items():
+            taught, chance = self.taught[row.drawn], row.moods[self.index].chance
+            self._bins[b] = [chance(each) for each in taught.of_bins()]
+            self._places[b] = [chance(each) for each in taught.of_places()[: now.limits[b]]]
+        if self.kind == "whole" or not now.rows:
+            return  # costs nothing to ask, and tells for itself what its draft is worth
+        step = now.step[self.index]
+        if len(now.rows) == now.count == 1 and self.kind == "steps":
+            ((b, row),) = now.rows.items()
+            first, behind = self.taught[row.drawn].first, promised(self._places[b][1:])
+            rate = asking_rate(first, self._bins[b], behind, now.time, step)
+            window = now.limits[b]
+        else:
+            gains = [promised(chances) for chances in self._places.values()]
+            rate, window = best_window(gains, now.count - len(gains), now.time, step)
+        if window and rate > now.rate:
+            now.rate, now.best, now.window = rate, self.index, window
+
+    def limits(self, k: Sequence[int]) -> Sequence[int]:
+        """See `Pace`."""
+        now = self._now
+        limits = list(k)
+        for b, row in now.rows.items():
+            if self.kind == "whole":
+                continue
+            if now.best != self.index:
+                limits[b] = min(k[b], int(self._tries(b, row)))
+            elif self.kind == "opaque":
+                limits[b] = min(k[b], now.window)
+        return limits
+
+    def _tries(self, b: int, row: Row) -> bool:
+        """Whether this drafter is to be tried for row b, where it does not pay."""
+        now = self._now
+        if not self.probe(row).due or any(b == other for other, _ in now.probing):
+            return False
+        now.probing.add((b, self.index))
+        return True
+
+    def probe(self, row: Row) -> Probe:
+        """When it is tried for that row."""
+        if self.index not in row.probes:
+            known = self.taught[row.drawn].places[0][1] >= _ENOUGH
+            row.probes[self.index] = Probe(self.price, known)
+        return row.probes[self.index]
+
+    @property
+    def price(self) -> float:
+        """The tokens that the best there is would make while a single one is drafted in vain."""
+        now = self._now
+        step = 0.0 if self.kind == "whole" else now.step[self.index]
+        return max(0.0, now.rate * (now.time[1] + step) - now.count)
+
+    def measure(self, logits: Tensor) -> Tensor:
+        """The largest probability."""
+        return (logits.amax(-1) - torch.logsumexp(logits, -1)).exp()
+
+    def further(
+        self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]]
+    ) -> Sequence[int]:
+        """See `Pace`: all of `rows` that are decided for go on if some number of further tokens
+        pays for them together."""
+        now, on = self._now, []
+        looked = len(sure[rows[0]]) > drafted
+        decided: list[int] = []
+        for b in rows:
+            if (b, self.index) in now.probing:
+                on.append(b)
+            elif b in now.rows:
+                decided.append(b)
+            elif prod(sure[b]) >= self._confidence:
+                on.append(b)
+        if decided and self._pays(decided, drafted, sure, looked):
+            on += decided
+        now.paid = max(now.paid, drafted + 1 if on and looked else drafted)
+        return on
+
+    def _pays(
+        self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]], looked: bool
+    ) -> bool:
+        now = self._now
+        if not drafted and not looked:
+            return True  # that it pays to ask is known by now
+        most = max(now.limits[b] for b in rows) - drafted
+        gains = [0.0] * most
+        for b in rows:
+            known = self._known(b, sure[b])
+            behind = self._places[b][len(known) :]
+            reached = prod(known[:drafted])
+            each = promised([*known[drafted:], *behind])
+            for n in range(most):
+                gains[n] += reached * each[min(n + 1, len(each) - 1)]
+        step, base = now.step[self.index], now.time[max(drafted, now.paid)]
+        costs = [
+            now.time[max(drafted + n, now.paid)] - base + step * (n - looked)
+            for n in range(1, most + 1)
+        ]
+        return goes_on(gains, costs, now.rate)
+
+    def _known(self, b: int, sure: Sequence[float]) -> list[float]:
+        """The chances of tokens of which the confidence is known."""
+        chances = self._bins[b]
+        return [chances[bin_of(value)] for value in sure]
+
+    def lengths(
+        self, rows: Sequence[int], sure: Sequence[Sequence[float]], lengths: Sequence[int]
+    ) -> Sequence[int]:
+        """See `Pace`: of drafts that are there the length that makes the most tokens a second, if
+        that is more than can be had without them."""
+        if self.kind == "steps":
+            return lengths
+        self.kind = "whole"
+        now, kept = self._now, list(lengths)
+        decided = [b for b in rows if b in now.rows and lengths[b]]
+        gains = [promised(self._known(b, sure[b][: lengths[b]])) for b in decided]
+        rate, window = best_window(gains, now.count - len(decided), now.time, 0.0)
+        for b in decided:
+            if window and rate > now.rate:
+                kept[b] = min(kept[b], window)
+            else:
+                kept[b] = int(self._tries(b, now.rows[b]))
+        now.paid = max(now.paid, *kept)
+        return kept
+
+    def learn(self, row: Row | None, drawn: bool, emitted: Emitted, sure: Sequence[float]) -> None:
+        """A draft of this drafter was verified, of a row that is `drawn`; `row`: what is known of
+        it, if it was decided for."""
+        taught = self.taught[drawn]
+        if self.kind == "steps" and sure:
+            taught.looked(sure[0])
+        places, bins = taught.of_places(), taught.of_bins()
+        for i in range(min(emitted.tested, len(places))):
+            known = sure[i] if i < len(sure) else None
+            expected = places[i] if known is None else bins[bin_of(known)]
+            passed = i < emitted.accepted
+            taught.add(i, known, passed)
+            if row is not None:
+                mood = row.moods[self.index]
+                mood.add(mood.chance(expected), passed)
