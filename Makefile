@@ -11,7 +11,7 @@ MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
 .PHONY: demo test test-slow lint format sanitize bench-core bench-kernels bench-drafters bench-verify \
-	roofline perplexity clean
+	bench-window roofline perplexity clean
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
@@ -56,6 +56,9 @@ bench-drafters: $(VENV)/.run
 
 bench-verify: $(VENV)/.run
 	$(RUN)/python benchmarks/verify.py --page docs/losslessness.md
+
+bench-window: $(VENV)/.run
+	$(RUN)/python benchmarks/window.py
 
 roofline: $(VENV)/.run
 	$(RUN)/python benchmarks/roofline.py

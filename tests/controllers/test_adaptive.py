@@ -279,3 +279,26 @@ def test_a_window_has_room_for_the_tokens_it_leads_to() -> None:
     assert controller.window(seqs) == [2]
     seqs.finish(0)
     assert controller.window(seqs) == [0]
+
+
+@pytest.mark.parametrize(("r", "pays"), [(FLAT, True), (STEEP, False)])
+def test_a_tree_is_charged_for_all_of_its_tokens(r: list[float], pays: bool) -> None:
+    """Of a drafter that says nothing of itself: four tokens for each level, one of them right."""
+    time = [T1 * (r[8] + (n - 8) * (r[8] - r[7]) if n > 8 else r[n]) for n in range(40)]
+    controller = Adaptive(8, CostBook({1: time}, {1: [0.05]}))
+    pace, seqs = controller.pace(0), rows_of(1)
+    asked = []
+    for _ in range(60):
+        (limit,) = pace.limits(controller.window(seqs))
+        nodes, good = 4 * limit, min(limit, 3)
+        emitted = Emitted([0] * (good + 1), limit, good)
+        seqs.lengths[0] += good + 1
+        draft = Draft(torch.zeros(1, nodes, dtype=torch.int64), [nodes], by=[0 if limit else -1])
+        nothing: Any = None
+        seconds = Seconds(0.05 * T1 * limit, time[nodes], 0.0)
+        controller.observe(Round(draft, nothing, nothing, [emitted], seconds))
+        asked.append(limit)
+    # three levels of four: 4 tokens in 1.6 and a bit, or in 13
+    assert (min(asked[20:]) >= 3) == pays
+    assert pays or sum(asked[20:]) <= 8
+    assert controller.book.steps(1)[0] == pytest.approx(0.05, rel=0.1)

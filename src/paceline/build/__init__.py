@@ -172,8 +172,8 @@ class _Setting:
         plain = not self.k or spec.kinds == ["none"]
         controller, tuned = make_window("fixed" if plain else self.window, self.k), None
         if isinstance(controller, Adaptive):
-            pair = [models.threads, spec, self.shape, self.draft_temperature]
-            tuned = Tuned(self.k, target, make, pair, models.note)
+            pair = [models.threads, spec, self.draft_temperature]
+            tuned = Tuned(self.k, target, make, self.shape, pair, models.note)
             controller = tuned.controller
 
         def ended(outputs: list[list[int]]) -> None:

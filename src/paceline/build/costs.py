@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 _TARGET = (1, 2, 3, 4, 5, 6, 8, 11, 16)  # tokens of a pass that are timed; between them, a line
 _DRAFT = (1, 2, 4, 8)
+MAX_TIMED = _TARGET[-1] - 1  # drafted tokens of the largest tree that is known to pay
 _TURNS = 3
 _CONTEXT = 64
-_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25)
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25, 41)
 _DRAFTED = 4
 _BUDGET = 1.5
 _MOST_TURNS = 9

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.build.costs import measure
+from paceline.build.costs import MAX_TIMED, measure
 from paceline.core.cached import SLACK, CachedModel
 from paceline.core.protocols import Branching, Drafter, Model, Pace
 from paceline.drafters.branches import Branches, Wide
@@ -56,6 +56,12 @@ class Shape:
     def is_tree(self) -> bool:
         """Whether it can be anything but a chain."""
         return self.branches > 1 or self.nodes is not None
+
+    def tokens(self, k: int) -> int:
+        """How many tokens a draft has at most whose paths have `k`."""
+        if self.nodes is None:
+            return min(MOST, self.branches * k)
+        return MAX_TIMED if self.nodes == "auto" else self.nodes
 
     def check(self, model: Model, name: str) -> None:
         """Raise PacelineError if `model`, called `name`, cannot read such drafts."""

@@ -19,6 +19,7 @@ import torch
 from paceline.build.costs import time_rounds
 from paceline.build.drafts import Maker
 from paceline.build.models import Loaded, Note
+from paceline.build.trees import Shape
 from paceline.controllers.adaedl import AdaEDL
 from paceline.controllers.adaptive import Adaptive
 from paceline.controllers.confidence import Confidence
@@ -98,17 +99,24 @@ def make_window(text: str, k: int) -> Controller:
 
 class Tuned:
     """An adaptive window and the file that keeps what it knows. `pair`: what that depends on beside
-    machine, target and K."""
+    machine, target, K and the shape of drafts."""
 
     def __init__(
-        self, k: int, target: Loaded, maker: Maker, pair: Sequence[object], note: Note
+        self,
+        k: int,
+        target: Loaded,
+        maker: Maker,
+        shape: Shape,
+        pair: Sequence[object],
+        note: Note,
     ) -> None:
         model = [target.fingerprint or target.name, target.dtype, target.model.device]
-        key = json.dumps([_FORMAT, *_machine(), *model, k, *pair], default=str)
+        key = json.dumps([_FORMAT, *_machine(), *model, k, shape, *pair], default=str)
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         self.path = cache_home() / "windows" / f"{name}.json"
         self.controller = _restored(self.path, k) or Adaptive(k, CostBook({}, {}))
         self._target, self._maker, self._note = target, maker, note
+        self._most = 1 + max(k, shape.tokens(k))
 
     def prepare(self, batch: int) -> None:
         """Time what a batch of that size costs, if nobody has yet."""
@@ -117,8 +125,8 @@ class Tuned:
             return
         self._note("timing passes, once, to know which windows pay")
         vocab = min(self._target.tokenizer.size, self._target.model.vocab_size)
-        most = self.controller.k + 1
-        book.include(batch, *time_rounds(self._target.model, vocab, self._maker.parts, batch, most))
+        model, parts, most = self._target.model, self._maker.parts, self._most
+        book.include(batch, *time_rounds(model, vocab, parts, batch, most))
 
     def save(self) -> None:
         """Write down what is known. What cannot be written is not missed: it is timed again."""

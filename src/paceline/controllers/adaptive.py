@@ -118,8 +118,7 @@ class Adaptive:
             fresh, row.new = fresh or row.new, False
             decided = now.rows.get(b)
             if self.sources and by[b] >= 0:
-                sure = () if draft.sure is None else draft.sure[b]
-                self.sources[by[b]].learn(decided, row.drawn, emitted, sure)
+                self.sources[by[b]].learn(b, decided, row.drawn, draft, emitted)
             if decided is not None:
                 self._count_probes(now, b, decided, by[b], emitted)
         if not fresh:
@@ -144,13 +143,10 @@ class Adaptive:
         curve = self.book.curve(self._batch, self._context, self._drawn)
         steps = [0] * len(self.sources)
         for b, index in enumerate(by):
-            if index >= 0 and index < len(steps):
-                looked = 0 if draft.sure is None else len(draft.sure[b])
-                steps[index] = max(steps[index], looked or draft.lengths[b])
-        taken = [
-            source for source in self.sources if steps[source.index] and source.kind != "whole"
-        ]
-        if len(taken) == 1 and taken[0].index in self._asked:
-            share = seconds.draft / steps[taken[0].index] / now.time[0]
-            self.book.stepped(self._batch, taken[0].index, share)
+            if 0 <= index < len(steps):
+                steps[index] = max(steps[index], self.sources[index].steps(b, draft))
+        taken = [index for index, count in enumerate(steps) if count]
+        if len(taken) == 1 and taken[0] in self._asked:
+            share = seconds.draft / steps[taken[0]] / now.time[0]
+            self.book.stepped(self._batch, taken[0], share)
         curve.add(draft.tokens.shape[1] + 1, seconds.target + seconds.overhead)

@@ -47,8 +47,10 @@ class CostCurve:
             values[n] = last = max(last, height * t + slope * n)  # and none less than a shorter one
 
     def add(self, n: int, seconds: float) -> None:
-        """One round over `n` tokens took so long, drafting not counted."""
-        n = min(n, len(self.values))
+        """One round over `n` tokens took so long, drafting not counted. Of more tokens than were
+        timed nothing is learned."""
+        if n > len(self.values):
+            return
         expected = self.values[n - 1]
         seconds = min(max(seconds, expected / _OUTLIER), expected * _OUTLIER)
         t, m = self._shape[n - 1], n - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import ceil, prod
 from typing import Literal, TypedDict
 
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from paceline.controllers.acceptance import Lesson, Mood, Taught, bin_of
 from paceline.controllers.plan import asking_rate, best_window, goes_on, promised
-from paceline.core.types import Emitted
+from paceline.core.types import Draft, Emitted
 
 Kind = Literal["steps", "whole", "opaque"]
 """How a drafter drafts: token by token, telling how sure it is of each; at once and for next to
 nothing, telling the same; or without telling."""
 _RARE = 32.0  # tokens that a second probe waits if the first one took T(1) more
 _STREAK = 3
+_SPREAD = 0.2  # how far one draft moves what is known of their breadth
 _ENOUGH = 16.0  # tests that say what a drafter is worth
 
 
@@ -103,6 +104,8 @@ class Source:
                 for drawn, lesson in zip((False, True), saved["taught"], strict=True)
             }
         self._confidence = 0.0
+        self._spread = 1.0  # of an opaque drafter: tokens of a draft for each that was asked for
+        self._limits: Sequence[int] = ()
         self._now: Outlook
         self._bins: dict[int, list[float]] = {}
         self._places: dict[int, list[float]] = {}
@@ -134,7 +137,10 @@ class Source:
             window = now.limits[b]
         else:
             gains = [promised(chances) for chances in self._places.values()]
-            rate, window = best_window(gains, now.count - len(gains), now.time, step)
+            most, time = len(now.time) - 1, now.time
+            if self._spread != 1:  # a tree's tokens are read, too
+                time = [time[min(most, ceil(self._spread * w))] for w in range(most + 1)]
+            rate, window = best_window(gains, now.count - len(gains), time, step)
         if window and rate > now.rate:
             now.rate, now.best, now.window = rate, self.index, window
 
@@ -149,7 +155,15 @@ class Source:
                 limits[b] = min(k[b], int(self._tries(b, row)))
             elif self.kind == "opaque":
                 limits[b] = min(k[b], now.window)
+        self._limits = limits
         return limits
+
+    def steps(self, b: int, draft: Draft) -> int:
+        """How many draft steps were taken for the draft of row b; none is counted of what costs
+        next to nothing."""
+        if self.kind == "steps" and draft.sure is not None:
+            return len(draft.sure[b])
+        return self._limits[b] if self.kind == "opaque" else 0
 
     def _tries(self, b: int, row: Row) -> bool:
         """Whether this drafter is to be tried for row b, where it does not pay."""
@@ -244,9 +258,12 @@ class Source:
         now.paid = max(now.paid, *kept)
         return kept
 
-    def learn(self, row: Row | None, drawn: bool, emitted: Emitted, sure: Sequence[float]) -> None:
-        """A draft of this drafter was verified, of a row that is `drawn`; `row`: what is known of
-        it, if it was decided for."""
+    def learn(self, b: int, row: Row | None, drawn: bool, draft: Draft, emitted: Emitted) -> None:
+        """The `draft` of row b, which was this drafter's, was verified; `drawn`: at a temperature;
+        `row`: what is known of it, if it was decided for."""
+        if self.kind == "opaque" and self._limits[b]:
+            self._spread += _SPREAD * (draft.lengths[b] / self._limits[b] - self._spread)
+        sure = () if draft.sure is None else draft.sure[b]
         taught = self.taught[drawn]
         if self.kind == "steps" and sure:
             taught.looked(sure[0])
