@@ -84,6 +84,19 @@ def test_a_chain_asks_before_it_computes_and_before_it_draws() -> None:
     assert [each[0] for each in draft.sure] == first.tolist()
 
 
+def test_nobody_is_asked_for_when_all_drafts_have_ended() -> None:
+    class Stops(Told):
+        def further(self, rows, drafted, sure):
+            super().further(rows, drafted, sure)
+            return [b for b in rows if b != 1 or drafted < 1]
+
+    seqs = sequences([LOOP, LOOP], SamplingParams(max_tokens=20), length=64)
+    pace = Stops([2, 4])
+    draft = ModelDrafter(CachedModel(HashLM(6), 2, 64), pace=pace).propose(seqs, [2, 4])
+    assert list(draft.lengths) == [2, 1]
+    assert all(rows for rows, _, _ in pace.steps)
+
+
 def test_the_second_drafter_is_asked_where_the_first_is_turned_down() -> None:
     seqs = sequences([LOOP, LOOP, [1, 2, 3]], SamplingParams(max_tokens=20), length=64)
     first, second = Told([4, 4, 4], [2, 0, 0]), Told([4, 1, 4])

@@ -17,8 +17,8 @@ from paceline.core.types import Draft, Emitted
 Kind = Literal["steps", "whole", "opaque"]
 """How a drafter drafts: token by token, telling how sure it is of each; at once and for next to
 nothing, telling the same; or without telling."""
-_RARE = 32.0  # tokens that a second probe waits if the first one took T(1) more
-_STREAK = 3
+_RARE = 32.0  # tokens that a second probe waits if the first one lost one
+_STREAK = 3  # probes that follow at once while they succeed
 _SPREAD = 0.2  # how far one draft moves what is known of their breadth
 _ENOUGH = 16.0  # tests that say what a drafter is worth
 
