@@ -5,11 +5,8 @@ Seconds of an answer begin when its prompt has been read, by the target and by t
 
 from __future__ import annotations
 
-import gc
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -66,6 +63,7 @@ class Bench:
     def add(self, draft: str) -> str:
         """Make a drafter; its name with "auto" resolved. Trees stand behind an @: "@nodes=auto",
         "@branches=3". Raises PacelineError as `LLM` does."""
+        from paceline.advise.stage import resident
         from paceline.build.drafts import DraftSetting, Spec, resolve
         from paceline.build.trees import Shape
 
@@ -76,12 +74,12 @@ class Bench:
         resolved = resolve(name, self._target)
         spec = Spec(resolved)
         cached = self._cache(spec)
-        before = resident()
+        before = resident(self._target.model.device)
         setting = DraftSetting(shape=shape)
         make = spec.maker(setting, self._target, self._models)
         self._made[draft] = cached, make(1, self._room, cached)
         self.answer(draft, 2, 0, max_tokens=8)  # its weights come into memory with their first use
-        after = resident()
+        after = resident(self._target.model.device)
         self.memory[draft] = None if before is None or after is None else max(0, after - before)
         return resolved
 
@@ -176,12 +174,3 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
     began = perf_counter()
     made = call()
     return perf_counter() - began, made
-
-
-def resident() -> int | None:
-    """Bytes of memory that this process holds now; None where the system does not say (/proc)."""
-    gc.collect()
-    path = Path("/proc/self/statm")
-    if not path.exists():
-        return None
-    return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -54,7 +54,7 @@ class Bench:
         setting = DraftSetting()
         self.makers: dict[str, Maker] = {
             name: Spec(name).maker(setting, target, models)
-            for name in dict.fromkeys(["lookup:5", "suffix", *self.auto.split("+"), self.auto])
+            for name in dict.fromkeys(["lookup:5", "suffix", self.auto.split("+")[-1], self.auto])
         }
         self.head = next((name for name in self.makers if name.startswith("head:")), None)
 

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from paceline.cli.advise import advise
 from paceline.cli.chat import chat
 from paceline.cli.check import check
 from paceline.cli.distill import app as distill
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Lossless speculative decoding: the model you already have, faster, same output.",
 )
-for command in (generate, chat, check, pull):
+for command in (generate, chat, advise, check, pull):
     app.command()(command)
 app.add_typer(distill, name="distill")
 

@@ -6,16 +6,15 @@ An answers file has one JSON object a line, {"prompt", "temperature", "prompt_id
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from paceline.errors import PacelineError
+from paceline.text.prompts import json_object, read_text
 
 LONGEST = 1024
 """Tokens of a row that are trained on at most: what is longer is cut."""
@@ -47,37 +46,13 @@ class Answer:
         return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
-def read_prompts(path: str | Path) -> list[str]:
-    """The prompts of a file, each once, in order: JSON lines {"prompt": "…"}, or plain text, one a
-    line. The first line decides which; empty lines are skipped.
-
-    Raises PacelineError, with file and line, for what is neither, and for a file without prompts.
-    """
-    lines = _text(path).splitlines()
-    first = next((line for line in lines if line.strip()), "")
-    as_json = first.lstrip().startswith("{")
-    prompts: list[str] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        prompt = _object(path, number, line).get("prompt") if as_json else line.strip()
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise PacelineError(
-                f'{path}:{number} has no prompt: each line must be {{"prompt": "some text"}}'
-            )
-        prompts.append(prompt)
-    if not prompts:
-        raise PacelineError(f'{path} has no prompts: give one {{"prompt": "…"}} or text a line')
-    return list(dict.fromkeys(prompts))
-
-
 def read_answers(path: str | Path, vocab: int) -> list[Answer]:
     """The answers of a file (also one in gzip) whose ids must be below `vocab`.
 
     A last line that was cut off in the middle does not count. Raises PacelineError, with file and
     line, for any other that is no answer.
     """
-    text = _text(path)
+    text = read_text(path)
     lines = text.split("\n")
     if lines[-1]:  # no line end behind it: the writer was killed
         try:
@@ -156,32 +131,8 @@ def _hash(prompt: str, seed: int) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-def _text(path: str | Path) -> str:
-    path = Path(path)
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8", newline="\n") as file:
-            return file.read()
-    except FileNotFoundError:
-        raise PacelineError(f"{path} does not exist; give a file with one prompt a line") from None
-    except UnicodeDecodeError as error:
-        raise PacelineError(f"{path} is not UTF-8 (byte {error.start}); convert it") from None
-    except (OSError, EOFError) as error:
-        raise PacelineError(f"{path} cannot be read: {error}") from None
-
-
-def _object(path: str | Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise PacelineError(f"{path}:{number} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise PacelineError(f"{path}:{number} is no JSON object")
-    return value
-
-
 def _answer(path: str | Path, number: int, line: str, vocab: int) -> Answer:
-    raw = _object(path, number, line)
+    raw = json_object(path, number, line)
     prompt, temperature = raw.get("prompt"), raw.get("temperature", 0.0)
     if not isinstance(prompt, str) or not isinstance(temperature, int | float):
         raise PacelineError(f"{path}:{number} is no answer: it needs a prompt and a temperature")

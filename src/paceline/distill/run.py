@@ -19,7 +19,7 @@ from paceline.build.models import Loaded, Models
 from paceline.distill import checkpoint, export
 from paceline.distill.answers import Sampler
 from paceline.distill.card import Data, card
-from paceline.distill.data import Answer, drop_half_line, read_answers, read_prompts, split
+from paceline.distill.data import Answer, drop_half_line, read_answers, split
 from paceline.distill.features import Features
 from paceline.distill.kinds import Make
 from paceline.distill.plan import Plan
@@ -31,6 +31,7 @@ from paceline.errors import PacelineError
 from paceline.models.load import open_checkpoint, pick_device
 from paceline.models.progress import Note, Progress
 from paceline.models.pull import resolve
+from paceline.text.prompts import read_prompts
 
 RUN = "run.json"
 MINUTES = 60.0
@@ -108,7 +109,8 @@ class _Run:
         self._request = request
         self._progress, self._note, self._stopped = progress, note, stopped
         self._folder = Path(request.out)
-        self._prompts = read_prompts(request.prompts) if request.prompts else []
+        given = read_prompts(request.prompts) if request.prompts else []
+        self._prompts = [prompt.text for prompt in given]
         self._device = pick_device(request.device)
         if request.threads is not None:
             check_threads(request.threads)

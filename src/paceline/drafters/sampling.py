@@ -133,7 +133,9 @@ class Chain:
 def _go_on(pace: Pace, lengths: list[int], j: int, sure: Sequence[Sequence[float]]) -> bool:
     """End, in `lengths`, the drafts that are not to have a token number `j`; whether any is."""
     rows = [b for b, n in enumerate(lengths) if n > j]
-    on = pace.further(rows, j, sure) if rows else []
+    if not rows:
+        return False
+    on = pace.further(rows, j, sure)
     for b in rows:
         if b not in on:
             lengths[b] = j

@@ -33,15 +33,15 @@ def skip(
     """Search for the layers that a model misses least, for --draft self:skip=auto."""
     from paceline.build import LLM
     from paceline.build.self_drafts import fingerprint
-    from paceline.distill.data import read_prompts
     from paceline.distill.skip import PROMPTS, find
     from paceline.models.progress import rich_progress
     from paceline.models.pull import resolve
     from paceline.models.skip import Skip, save_skip, saved_skip
+    from paceline.text.prompts import read_prompts
 
     if max_tokens < 1:
         raise PacelineError(f"--max-tokens must be at least 1, not {max_tokens}")
-    texts = PROMPTS if prompts is None else read_prompts(prompts)
+    texts = PROMPTS if prompts is None else [p.text for p in read_prompts(prompts)]
     best: Skip | None = None
     try:
         with rich_progress(in_bytes=False) as (progress, note):
