@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +16,17 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from prompts import CHAT, EDIT
-from windowing import SEGMENT, Answer, Builds, Neighbour, Scripted, Stage, Told, alternates
+from windowing import (
+    SEGMENT,
+    Answer,
+    Builds,
+    Neighbour,
+    Scripted,
+    Stage,
+    Told,
+    advise_error,
+    alternates,
+)
 
 from paceline import PacelineError
 from paceline.models.catalog import DEFAULT
@@ -246,18 +255,6 @@ def speeds(found: dict[str, list[Answer]], plain: str = "plain") -> dict[str, An
     if oracles:
         result["over_oracle"] = over("adaptive", max(oracles, key=lambda name: speed[name]))
     return result
-
-
-def advise_error(model: str, dtype: str) -> dict[str, Any]:
-    """How far `paceline advise` is off, over its drafters and kinds of text."""
-    out = subprocess.run(
-        [sys.executable, "-m", "paceline", "advise", "--model", model, "--dtype", dtype, "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if out.returncode:
-        raise PacelineError("advise failed; it has said why")
-    return json.loads(out.stdout)
 
 
 def main(args: Sequence[str]) -> None:

@@ -3,6 +3,7 @@ answers under any window, timed round by round."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from paceline import PacelineError
 from paceline.core.types import Output
 
 if TYPE_CHECKING:
@@ -175,3 +177,24 @@ def alternates(ids: list[int], loose: Sequence[int]) -> tuple[list[int], list[in
         picked = torch.randint(len(loose), (SEGMENT,), generator=random).tolist()
         script += [loose[i] for i in picked]
     return ids, script
+
+
+def advise_error(model: str, dtype: str) -> dict[str, Any]:
+    """How far `paceline advise` is off, over its drafters and kinds of text."""
+    out = subprocess.run(
+        [sys.executable, "-m", "paceline", "advise", "--model", model, "--dtype", dtype, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if out.returncode:
+        raise PacelineError("advise failed; it has said why")
+    advice = json.loads(out.stdout)
+    errors = {
+        row["draft"]: {
+            kind: part["trial"]["error"] for kind, part in row["kinds"].items() if part["trial"]
+        }
+        for row in advice["drafters"]
+        if row.get("kinds")
+    }
+    worst = max((abs(e) for each in errors.values() for e in each.values()), default=0.0)
+    return {"worst": worst, "errors": errors, "seconds": advice["seconds"]}

@@ -85,7 +85,7 @@ def _speedups(rows: Sequence[Row]) -> str:
     windows = list(drafting[0].curve)
     plain = Line("plain decoding", [(windows[0], 1.0), (windows[-1], 1.0)], None, dashed=True)
     drawn = plot("Speedup against K", [plain, *lines], "K", "predicted speedup", "x")
-    return _section("Speedup against K", drawn, "The best K of each drafter is marked.")
+    return _section("Speedup against K", drawn, "Marked: the K at which each drafter ran for real.")
 
 
 def _alphas(rows: Sequence[Row]) -> str:
