@@ -261,7 +261,7 @@ def main(args: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=DEFAULT)
     parser.add_argument("--dtype", default="native")
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--max-tokens", type=int, default=512, help="with made-up drafters")
     parser.add_argument("--prompts", type=int, default=3, help="of each kind")
     parser.add_argument("--threads", type=int)
