@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from paceline.controllers.rules import PerRequest, Rule, Ruled, within
 from paceline.core.sequences import Sequences
+from paceline.core.shape import largest
 from paceline.core.types import Emitted
 
 _FEWEST = 6  # pairs behind which the threshold moves, if both outcomes are among them
@@ -57,7 +57,7 @@ class _Sure(Rule):
 
     def measure(self, logits: Tensor) -> Tensor:
         """The largest probability."""
-        return torch.softmax(logits, -1).amax(-1)
+        return largest(logits)
 
     def goes_on(self, row: int, drafted: int, sure: Sequence[float]) -> bool:
         return sure[drafted - 1] >= self.known[row].threshold

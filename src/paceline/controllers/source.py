@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import Literal, TypedDict
 
-import torch
 from torch import Tensor
 
 from paceline.controllers.acceptance import Lesson, Mood, Taught, bin_of
 from paceline.controllers.plan import asking_rate, best_window, goes_on, promised
+from paceline.core.shape import largest
 from paceline.core.types import Draft, Emitted
 
 Kind = Literal["steps", "whole", "opaque"]
@@ -189,7 +189,7 @@ class Source:
 
     def measure(self, logits: Tensor) -> Tensor:
         """The largest probability."""
-        return (logits.amax(-1) - torch.logsumexp(logits, -1)).exp()
+        return largest(logits)
 
     def further(
         self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]]

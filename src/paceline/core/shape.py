@@ -36,6 +36,11 @@ def distribution(logits: Tensor, params: SamplingParams, temperature: float) -> 
     return probs
 
 
+def largest(logits: Tensor) -> Tensor:
+    """The largest probability [B] of each row of `logits` [B, V], at temperature 1."""
+    return torch.softmax(logits, -1).amax(-1)
+
+
 def _cut(probs: Floats, params: SamplingParams) -> None:
     """Cut `probs` [V] in place; sorts only tokens that may be kept."""
     size, total = len(probs), float(probs.sum())

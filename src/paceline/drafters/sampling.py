@@ -12,7 +12,7 @@ from torch import Tensor
 from paceline.core.cached import SLACK
 from paceline.core.protocols import Pace
 from paceline.core.sequences import Sequences
-from paceline.core.shape import distribution
+from paceline.core.shape import distribution, largest
 from paceline.core.types import Draft
 
 MOST = SLACK - 1  # drafted tokens of a row that a cache has room for, beside the pending one
@@ -155,7 +155,7 @@ class Doubts:
 
     def measure(self, logits: Tensor) -> Tensor:
         """The largest probability."""
-        return torch.softmax(logits, -1).amax(-1)
+        return largest(logits)
 
     def further(
         self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]]
