@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,42 @@ def paceline(environment):
         )
 
     return run
+
+
+@pytest.fixture
+def interrupted(environment):
+    """Run `paceline ARGS` with slow rounds and press Ctrl-C in the second or third of them: the
+    exit code, and what was written to stdout and stderr from the first round on."""
+
+    def run(*args: str) -> tuple[int, bytes, bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLOW, *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        assert process.stdout is not None
+        process.stdout.read(1)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+        return process.returncode, stdout, stderr
+
+    return run
+
+
+SLOW = """
+import sys, time
+from paceline.core.loop import Loop
+step = Loop.step
+def slowly(self, seqs):
+    if not slowly.said:
+        print("x", end="", flush=True)
+        slowly.said = True
+    time.sleep(0.05)
+    return step(self, seqs)
+slowly.said = False
+Loop.step = slowly
+from paceline.cli import run
+sys.exit(run(sys.argv[1:]))
+"""

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -86,35 +82,8 @@ def test_what_if_needs_no_model(paceline):
     assert json.loads(done.stdout)["best"]["k"] == 8
 
 
-def test_ctrl_c_while_it_measures_is_130_and_quiet(tiny, environment, prompts):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, "advise", "-m", tiny, "--prompts", prompts],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
-    assert process.stdout is not None
-    process.stdout.read(1)
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130
+def test_ctrl_c_while_it_measures_is_130_and_quiet(tiny, interrupted, prompts):
+    code, stdout, stderr = interrupted("advise", "-m", tiny, "--prompts", prompts)
+    assert code == 130
     assert stdout == b""
     assert b"Traceback" not in stderr
-
-
-SLOW = """
-import sys, time
-from paceline.core.loop import Loop
-step = Loop.step
-def slowly(self, seqs):
-    if not slowly.said:
-        print("x", end="", flush=True)
-        slowly.said = True
-    time.sleep(0.05)
-    return step(self, seqs)
-slowly.said = False
-Loop.step = slowly
-from paceline.cli import run
-sys.exit(run(sys.argv[1:]))
-"""
