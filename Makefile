@@ -11,13 +11,20 @@ MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
 .PHONY: demo test test-slow lint format sanitize bench-core bench-kernels bench-drafters bench-verify \
-	bench-window roofline perplexity clean
+	bench-window bench-serve roofline perplexity clean browser
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
 
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev lint browser
 	$(RUN)/python -m pytest -q -n $(JOBS)
+
+# The page is tested in a real browser. Where Debian's can be had it is installed; without one these
+# tests are skipped, and say so.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium; } \
+		|| echo 'no chromium: the tests of the page will be skipped'
 
 test-slow: $(VENV)/.dev
 	$(RUN)/python -m pytest -q -m slow
@@ -60,6 +67,10 @@ bench-verify: $(VENV)/.run
 bench-window: $(VENV)/.run
 	$(RUN)/python benchmarks/window.py
 
+bench-serve: $(VENV)/.serve
+	$(RUN)/python benchmarks/serve.py --model smollm2-135m
+	$(RUN)/python benchmarks/serve.py --model $(MODEL)
+
 roofline: $(VENV)/.run
 	$(RUN)/python benchmarks/roofline.py
 
@@ -79,6 +90,10 @@ $(VENV)/.run: pyproject.toml $(KERNELS) $(VENV)/.tools
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.run
 	$(BUILD) --config-settings=build-dir=build/{wheel_tag} --editable '.[dev]'
+	touch $@
+
+$(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.run
+	$(BUILD) --config-settings=build-dir=build/{wheel_tag} --editable '.[serve]'
 	touch $@
 
 # llama.cpp, to compare with: it is compiled here, which takes a quarter of an hour on two cores.

@@ -70,11 +70,11 @@ class HashHead:
         tokens: Tensor,
         at: Sequence[int],
         cache: Tensor,
+        rows: Sequence[int],
         *,
-        row: int = 0,
         parents: Tensor | None = None,
     ) -> Tensor:
-        rows, place, count = torch.arange(len(at)) + row, torch.tensor(at), tokens.shape[1]
+        place, count = torch.tensor(at), tokens.shape[1]
         assert int(place.max()) + count < cache.shape[1], "past the end of the cache"
         chain = torch.arange(-1, count - 1).expand(len(at), -1)
         nodes = chain if parents is None else parents
@@ -82,10 +82,10 @@ class HashHead:
         out: list[Tensor] = []
         for t in range(count):
             parent = base + nodes[:, nodes.shape[1] - count + t] + 1
-            before = torch.where(parent == 0, 1, cache[rows, parent])
+            before = torch.where(parent == 0, 1, cache[list(rows), parent])
             assert bool((before >= 0).all()), "an entry was left out"
             entry = (before * 31 + states[:, t, 0].long() * 7 + tokens[:, t] * 17 + 3) % _PRIME
-            cache[rows, place + t + 1] = entry
+            cache[list(rows), place + t + 1] = entry
             out.append(entry.float())
         return torch.stack(out, 1)[..., None]
 

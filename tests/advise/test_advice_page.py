@@ -12,8 +12,9 @@ from advise.scripted import FOUR, PASSES, report, row
 from paceline.advise import tables
 from paceline.advise.report import page, write
 from paceline.advise.rows import Row
-from paceline.advise.svg import Line, plot, ticks
 from paceline.errors import PacelineError
+from paceline.page.plot import Line, plot
+from paceline.page.scale import ticks
 
 NASTY = "head:<b>\"&'"
 

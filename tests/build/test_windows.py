@@ -151,7 +151,7 @@ def test_where_nothing_can_be_written_it_is_timed_again(
 def test_times_are_of_all_sizes_and_in_seconds(folder: str, home: Path) -> None:
     llm = LLM(folder, draft="lookup+self:skip=1", k=6)
     llm.generate([PROMPTS[0]], params())
-    controller = llm._parts.controller
+    controller = llm.parts.controller
     assert isinstance(controller, Adaptive)
     curve = controller.book.curve(1, 1, False).values
     assert len(curve) == 7

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from adaptive_rounds import a_round, rows_of
 from worlds import (
     CPU,
     FLAT,
@@ -160,82 +161,6 @@ def test_regret_grows_slower_than_the_text(count: int) -> None:
     assert means[-1] < 0.01
     worst = [float(np.quantile(regret[n], 0.95)) for n in lengths]
     assert worst == sorted(worst, reverse=True)
-
-
-# many rows, many drafters
-
-
-def a_round(controller: Adaptive, seqs: Sequences, lengths: list[int], accepted: list[int],
-            by: list[int] | None = None, sure: Any = None) -> None:  # fmt: skip
-    """Observes a round: drafts of `lengths` were made, and so many of their tokens passed."""
-    emitted = []
-    for b, (n, good) in enumerate(zip(lengths, accepted, strict=True)):
-        emitted.append(Emitted([0] * (good + 1), n, good) if seqs.running[b] else None)
-        seqs.lengths[b] += good + 1
-    draft = Draft(torch.zeros(len(lengths), max(lengths), dtype=torch.int64), lengths,
-                  sure=sure, by=by)  # fmt: skip
-    nothing: Any = None
-    n, batch = draft.tokens.shape[1], len(lengths)
-    target = controller.book.curve(batch, 1, False).values[n]
-    controller.observe(Round(draft, nothing, nothing, emitted, Seconds(0.0, target, 0.0)))
-
-
-def rows_of(count: int, **params: Any) -> Sequences:
-    seqs = Sequences(count, 4096)
-    for b in range(count):
-        seqs.admit(b, [1, 2], SamplingParams(max_tokens=4000, **params))
-    return seqs
-
-
-def test_a_busy_batch_speculates_less() -> None:
-    """The same easy rows: the more there are, the dearer is each further token."""
-    book = {1: [T1 * r for r in FLAT], 8: [T1 * (1 + 1.2 * n) for n in range(9)]}
-    drafts = {}
-    for batch in (1, 8):
-        controller = Adaptive(8, CostBook(book, {1: [0.02], 8: [0.02]}))
-        pace, seqs = controller.pace(0), rows_of(batch)
-        for _ in range(30):
-            window = controller.window(seqs)
-            limits = list(pace.limits(window))
-            good = [min(n, 3) for n in limits]  # three tokens in four
-            a_round(controller, seqs, limits, good, by=[0 if n else -1 for n in limits])
-        drafts[batch] = max(limits)
-    assert drafts[1] >= 3
-    assert drafts[8] <= 1
-
-
-def test_a_request_in_a_bad_mood_is_no_concern_of_its_neighbour() -> None:
-    book = CostBook({2: [T1 * r for r in FLAT]}, {2: [0.02]})
-    controller = Adaptive(8, book)
-    pace, seqs = controller.pace(0, 0.0), rows_of(2)
-    for _ in range(12):
-        controller.window(seqs)
-        pace.limits([8, 8])
-        sure = [[0.9] * 4, [0.9] * 4]
-        a_round(controller, seqs, [4, 4], [0, 4], by=[0, 0], sure=sure)
-    moods = [controller._rows[b].moods[0] for b in (0, 1)]
-    assert moods[0].chance(0.5) < 0.3
-    assert moods[1].chance(0.5) > 0.5
-    seqs.admit(0, [1, 2], SamplingParams(max_tokens=50))  # the next one in the same row
-    controller.window(seqs)
-    assert controller._rows[0].moods[0].chance(0.5) == pytest.approx(0.5)
-    assert controller._rows[1].moods[0] is moods[1]
-
-
-def test_the_better_drafter_of_two_is_asked() -> None:
-    controller = Adaptive(8, CostBook({1: [T1 * r for r in FLAT]}, {1: [0.05, 0.05]}))
-    paces, seqs = [controller.pace(i) for i in (0, 1)], rows_of(1)
-    asked = []
-    for _ in range(60):
-        window = controller.window(seqs)
-        for i, pace in enumerate(paces):
-            n = pace.limits(window)[0]
-            if n or i == 1:
-                asked.append(i if n else None)
-                good = 0 if i == 0 else n
-                a_round(controller, seqs, [n], [good], by=[i if n else -1])
-                break
-    assert asked[-30:].count(1) >= 27
 
 
 def test_what_is_drawn_from_a_seed_keeps_its_window() -> None:

@@ -66,7 +66,7 @@ def test_the_lowest_id_wins_a_tie_and_nothing_wins_where_there_is_no_distributio
     logits = torch.tensor(
         [[[1.0, 3, 3, 2], [0, nan, 5, 1], [0, inf, 5, 1], [-inf] * 4, [-inf] * 3 + [0]]]
     )
-    p = target(logits, [Prefix(SamplingParams(), ids([]), ids([]), ids([]), ())])
+    p = target(logits, [Prefix(SamplingParams(), ids([]), ids([]), ids([0] * 4), ())])
     assert p.top.tolist() == [[1, -1, -1, -1, 3]]
 
 

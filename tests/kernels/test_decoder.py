@@ -254,8 +254,15 @@ class TestRefusals:
                 model.forward(tiny.tokens(1, 2), [at], cache)
 
     def test_rows_that_do_not_fit(self, model: NativeTransformer) -> None:
-        with pytest.raises(ValueError, match=r"rows 1\.\.3 do not fit a cache of 2"):
-            model.forward(tiny.tokens(2, 2), [0, 0], model.new_cache(2, 64), row=1)
+        cache, ids = model.new_cache(2, 64), tiny.tokens(2, 2)
+        with pytest.raises(ValueError, match="row 2 does not fit a cache of 2"):
+            model.forward(ids, [0, 0], cache, row=1)
+        with pytest.raises(ValueError, match="row 1 is read into twice"):
+            model.forward(ids, [0, 0], cache, rows=[1, 1])
+        with pytest.raises(ValueError, match="a row of 2 tokens has not 3"):
+            model.forward(ids, [0, 0], cache, counts=[3, 1])
+        with pytest.raises(ValueError, match="a pass needs a token"):
+            model.forward(ids, [0, 0], cache, counts=[0, 0])
 
     @pytest.mark.parametrize("token", [-1, tiny.VOCAB])
     def test_tokens_that_are_none(self, model: NativeTransformer, token: int) -> None:

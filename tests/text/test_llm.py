@@ -17,7 +17,8 @@ from paceline.drafters.model import ModelDrafter
 from paceline.drafters.none import NoDraft
 from paceline.errors import PacelineError
 from paceline.text.completion import Completion
-from paceline.text.llm import Generator, Parts
+from paceline.text.llm import Generator
+from paceline.text.parts import Parts
 from paceline.verifiers.rejection import Rejection
 
 PROMPT = "go:"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from paceline.errors import PacelineError
 from paceline.models.pull import resolve
 from paceline.text.chat import chat_ids
+from paceline.text.grammar import Grammars
 from paceline.text.tokenizer import Tokenizer
+from paceline.text.tools import plain_messages, tool_grammar
 
 pytestmark = pytest.mark.slow
 
@@ -91,3 +95,29 @@ def test_a_base_model_has_no_template(load):
 def test_models_of_different_families_are_told_apart(load):
     found = load("smollm2-135m").same_tokens(load("qwen2.5-coder-1.5b"))
     assert found.first == 0
+
+
+def test_qwen_renders_tools_and_its_calls_can_be_made_valid(load):
+    tokenizer = load("qwen2.5-coder-1.5b")
+    call = {"type": "function", "function": {"name": "now", "arguments": '{"zone": "CET"}'}}
+    zone = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+    tools = [{"type": "function", "function": {"name": "now", "parameters": zone}}]
+    messages = [
+        {"role": "user", "content": "What time is it?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "12:00"},
+    ]
+    ids = chat_ids(tokenizer, plain_messages(messages), tools=tools)
+    text = tokenizer.decode(ids, skip_special=False)
+    said = '<tool_call>\n{"name": "now", "arguments": {"zone": "CET"}}\n</tool_call>'
+    assert json.dumps(tools[0]) in text
+    assert f"<|im_start|>assistant\n{said}<|im_end|>\n" in text
+    assert "<|im_start|>user\n<tool_response>\n12:00\n</tool_response><|im_end|>\n" in text
+    matcher = tool_grammar(Grammars(tokenizer), tools).start()
+    output = tokenizer.encode(f"Let me look.\n{said}\n{said}")
+    for n, token in enumerate(output):
+        assert matcher.allowed(output[:n], [], [])[0, token]
+    begun = tokenizer.encode('<tool_call>\n{"name": "')
+    (mask,) = matcher.allowed(begun, [], [])
+    spelled = [tokenizer.decode([i]) for i in mask.nonzero().flatten().tolist()]
+    assert sorted(spelled) == ["n", "no", "now"]

@@ -15,7 +15,8 @@ from paceline.core.params import SamplingParams
 from paceline.drafters.none import NoDraft
 from paceline.models.catalog import find
 from paceline.models.store import present
-from paceline.text.llm import Generator, Parts
+from paceline.text.llm import Generator
+from paceline.text.parts import Parts
 from paceline.verifiers.rejection import Rejection
 from tiny import write_llama
 

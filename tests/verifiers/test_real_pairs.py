@@ -56,7 +56,7 @@ def test_block_accepts_at_least_as_much(
     loaded = LLM(model, draft="none", window="fixed")
     for k in (1, 4, 8):
         llm, both = loaded.with_draft(draft, k=k), Both()
-        monkeypatch.setattr(llm._parts.controller, "observe", both)
+        monkeypatch.setattr(llm.parts.controller, "observe", both)
         for i in range(100):
             if both.rounds >= ROUNDS:
                 break

@@ -8,30 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import numpy as np
 import torch
 
 from paceline.advise.timing import Rounds, timed
+from paceline.build.memory import Weighs, bandwidth, kv_bytes
 from paceline.core.protocols import Model, Ranks
 from paceline.models.cache import Cache
 
 _NEAR, _FAR = 64, 1088  # committed tokens behind which a pass is timed
 _TURNS = 7
-_LEAST = 1 << 29  # bytes that are read at least to time memory
-_PIECE = 1 << 20  # bytes that a thread reads at a time
-
-
-@runtime_checkable
-class Weighs(Protocol):
-    """A model that knows how many bytes of its weights a pass reads."""
-
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,7 @@ def find(model: Model, rounds: Rounds, at: int, context: int, threads: int) -> B
     with torch.no_grad():
         seconds, per_token = _parts(model, rounds, near, far)
     each = (seconds["far"] - seconds["near"]) / max(1, far - near)  # token of the context
-    bandwidth, how = _bandwidth(model.device, threads)
+    speed, how = bandwidth(model.device, threads)
     return Bottleneck(
         context,
         linear=max(0.0, seconds["near"] - each * near),
@@ -88,7 +77,7 @@ def find(model: Model, rounds: Rounds, at: int, context: int, threads: int) -> B
         python=max(0.0, seconds["pass"] - seconds["scored"] - each * (at - near)),
         weights=model.nbytes if isinstance(model, Weighs) else None,
         kv=None if per_token is None else per_token * context,
-        bandwidth=bandwidth,
+        bandwidth=speed,
         how=how,
     )
 
@@ -121,9 +110,7 @@ def _parts(
         whole, rest = rounds.of(1)
         seconds["pass"].append(whole)
         seconds["rest"].append(rest)
-    cache = caches[near]
-    per_token = cache.data.nbytes // cache.length if isinstance(cache, Cache) else None
-    return {name: median(values) for name, values in seconds.items()}, per_token
+    return {name: median(values) for name, values in seconds.items()}, kv_bytes(caches[near])
 
 
 def _filled(model: Model, length: int) -> Any:
@@ -135,35 +122,3 @@ def _filled(model: Model, length: int) -> Any:
         tokens = torch.zeros(1, length, dtype=torch.int64).to(model.device)
         model.forward(tokens, [0], cache, logits=False)
     return cache
-
-
-def _bandwidth(device: torch.device, threads: int) -> tuple[float, str]:
-    """Bytes a second, and in words how they were measured."""
-    if device.type == "cuda":
-        source = torch.ones(1 << 28, device=device)  # 1 GiB
-        target = torch.empty_like(source)
-        taken = [timed(device, lambda: target.copy_(source))[0] for _ in range(_TURNS + 1)]
-        return 2 * source.nbytes / median(taken[1:]), "a copy of 1 GiB on the device, both ways"
-    size = max(_LEAST, 4 * _last_level_cache())
-    pieces = np.ones(size // 4, dtype=np.int32).reshape(-1, _PIECE // 4)
-
-    def read(rows: np.ndarray) -> None:
-        for row in rows:
-            row.max()
-
-    with ThreadPoolExecutor(threads) as pool:
-        shares = np.array_split(pieces, threads)
-        cpu = torch.device("cpu")
-        taken = [timed(cpu, lambda: list(pool.map(read, shares)))[0] for _ in range(_TURNS + 1)]
-    how = f"the largest of {size >> 20} MiB looked for by {threads} threads, in pieces of 1 MiB"
-    return pieces.nbytes / median(taken[1:]), how
-
-
-def _last_level_cache() -> int:
-    """Bytes of the processor's largest cache; 0 where the system does not say."""
-    sizes = [0]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 0)
-        sizes += [int(text[:-1]) * unit] if unit and text[:-1].isdigit() else []
-    return max(sizes)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from paceline.advise import tables
 from paceline.advise.costs import Passes, fit
 from paceline.advise.rows import Row
 from paceline.advise.run import Report
-from paceline.advise.svg import Line, plot
-from paceline.advise.tables import Table
 from paceline.errors import PacelineError
+from paceline.page.html import document, paragraph, section, sheet, table, words
+from paceline.page.plot import Line, plot
 
 _TESTS = 8  # of a position at least, for α to mean anything
 
@@ -28,8 +26,7 @@ def write(report: Report, path: str) -> None:
 
 def page(report: Report) -> str:
     """The page: HTML that is XML, too."""
-    title = escape(f"Advice for {report.model}")
-    style = files("paceline.advise").joinpath("page.css").read_text(encoding="utf-8")
+    title = f"Advice for {report.model}"
     body = (
         _advice(report),
         _bottleneck(report),
@@ -40,27 +37,24 @@ def page(report: Report) -> str:
         _effects(report),
         _how(report),
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>{title}</title><style>{escape(style, quote=False)}</style></head>"
-        f"<body><main><h1>{title}</h1>{''.join(body)}</main></body></html>\n"
-    )
+    whole = f"<h1>{words(title)}</h1>{''.join(body)}"
+    sheets = (sheet("paceline.page", "figures.css"), sheet("paceline.advise", "page.css"))
+    return document(title, whole, *sheets)
 
 
 def _advice(report: Report) -> str:
-    said = f"{_paragraph(report.advice.sentence)}<pre>{escape(report.advice.command)}</pre>"
+    said = f"{paragraph(report.advice.sentence)}<pre>{words(report.advice.command)}</pre>"
     return f'<section class="advice">{said}</section>'
 
 
 def _bottleneck(report: Report) -> str:
     whole = report.bottleneck.seconds
     bars = "".join(
-        f"<tr><th>{escape(name)}</th><td>{taken * 1e3:.2f} ms</td>"
+        f"<tr><th>{words(name)}</th><td>{taken * 1e3:.2f} ms</td>"
         f'<td class="wide">{_bar(taken / whole)}</td></tr>'
         for name, taken in tables.parts(report).items()
     )
-    return _section("Where the time goes", f"<table>{bars}</table>", tables.reading(report))
+    return section("Where the time goes", f"<table>{bars}</table>", tables.reading(report))
 
 
 def _passes(passes: Sequence[Passes]) -> str:
@@ -72,7 +66,7 @@ def _passes(passes: Sequence[Passes]) -> str:
         lines.append(Line(f"{name}, roofline", [(n, roof(n)) for n in ends], i, dashed=True))
     drawn = plot("r(n)", lines, "tokens in a pass, n", "r(n) = T(n) / T(1)", low=0)
     said = " ".join(tables.scoring(each) for each in passes)
-    return _section("What scoring several tokens costs", drawn, said)
+    return section("What scoring several tokens costs", drawn, said)
 
 
 def _speedups(rows: Sequence[Row]) -> str:
@@ -85,7 +79,7 @@ def _speedups(rows: Sequence[Row]) -> str:
     windows = list(drafting[0].curve)
     plain = Line("plain decoding", [(windows[0], 1.0), (windows[-1], 1.0)], None, dashed=True)
     drawn = plot("Speedup against K", [plain, *lines], "K", "predicted speedup", "x")
-    return _section("Speedup against K", drawn, "Marked: the K at which each drafter ran for real.")
+    return section("Speedup against K", drawn, "Marked: the K at which each drafter ran for real.")
 
 
 def _alphas(rows: Sequence[Row]) -> str:
@@ -98,7 +92,7 @@ def _alphas(rows: Sequence[Row]) -> str:
         return ""
     drawn = plot("α by position", lines, "position in the draft", "α", low=0, high=1)
     said = f"Of tokens behind accepted ones; where there were {_TESTS} such or more."
-    return _section("Acceptance by position", drawn, said)
+    return section("Acceptance by position", drawn, said)
 
 
 def _known(row: Row) -> list[tuple[float, float]]:
@@ -108,18 +102,20 @@ def _known(row: Row) -> list[tuple[float, float]]:
 
 
 def _drafters(report: Report) -> str:
-    vain = "".join(f"<li>{escape(line)}</li>" for line in tables.notes(report))
-    body = _table(tables.drafters(report))
+    vain = "".join(f"<li>{words(line)}</li>" for line in tables.notes(report))
+    shown = tables.drafters(report)
+    body = table(shown.head, shown.body)
     notes = (tables.drafters_note(report), tables.busy(report))
-    said = "".join(_paragraph(note) for note in notes if note)
-    return _section("Drafters", body + said + (f"<ul>{vain}</ul>" if vain else ""))
+    said = "".join(paragraph(note) for note in notes if note)
+    return section("Drafters", body + said + (f"<ul>{vain}</ul>" if vain else ""))
 
 
 def _effects(report: Report) -> str:
-    table = tables.effects(report)
-    if not table.body:
+    shown = tables.effects(report)
+    if not shown.body:
         return ""
-    return _section("What changes it", _table(table), "Predicted speedups, at the K of above.")
+    body = table(shown.head, shown.body)
+    return section("What changes it", body, "Predicted speedups, at the K of above.")
 
 
 def _how(report: Report) -> str:
@@ -132,27 +128,7 @@ def _how(report: Report) -> str:
         "answers, then run for a few tokens, plain ones in between. Memory bandwidth: "
         f"{report.bottleneck.how}. {report.seconds:.0f} s in all."
     )
-    return _section("How it was measured", "", said)
-
-
-def _section(title: str, body: str, said: str = "") -> str:
-    below = _paragraph(said) if said else ""
-    return f"<section><h2>{escape(title)}</h2>{body}{below}</section>"
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>"
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.body
-    )
-    return (
-        '<div class="scroll"><table class="figures">'
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    return section("How it was measured", "", said)
 
 
 def _bar(share: float) -> str:

@@ -29,7 +29,7 @@ from paceline.drafters.none import NoDraft
 from paceline.errors import PacelineError
 from paceline.models.progress import Note, Progress
 from paceline.text.chat import prompt_ids
-from paceline.text.llm import MakesDrafter
+from paceline.text.parts import MakesDrafter
 from paceline.text.prompts import Prompt
 
 _PROBE = 8  # tokens that are read before a drafter is first asked

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numbers
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from paceline.build.drafts import DraftSetting, Spec, resolve
+from paceline.build.drafts import DraftSetting, Makers, Spec, resolve
 from paceline.build.models import Loaded, Models, Note, Progress
 from paceline.build.suffix_draft import open_corpus
 from paceline.build.trees import Shape
-from paceline.build.verify import make_verifier
+from paceline.build.verify import VERIFIERS, make_verifier
 from paceline.build.windows import ADAPTIVE, Tuned, make_window
 from paceline.controllers.adaptive import Adaptive
 from paceline.core.cached import SLACK
@@ -22,7 +23,9 @@ from paceline.core.protocols import Verifier
 from paceline.drafters.suffix_corpus import SuffixCorpus
 from paceline.errors import PacelineError
 from paceline.models.catalog import DEFAULT
-from paceline.text.llm import Generator, Parts
+from paceline.text.llm import Generator
+from paceline.text.parts import Parts
+from paceline.verifiers.by_row import Each
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,7 +40,8 @@ class LLM(Generator):
     "lookup:N" (what followed the last N tokens before), "suffix" (what followed them most often),
     "model:NAME" (a smaller model of any vocabulary), "self:int4" and the like (the target itself,
     made cheaper), "head:DIR" (trained to draft for it), "A+B" (the first that proposes something),
-    or "auto". `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`:
+    or "auto"; `others`: more of these, for requests that name one (`SamplingParams.draft`).
+    `suffix_corpus`: a file that keeps outputs for "suffix" from call to call. `k`:
     drafted tokens a round at most, 0 (plain decoding) to 32; of a tree, one behind the other.
     `window`: how many of them, "adaptive" (what pays, timed on this machine) or "fixed". `nodes`:
     drafts grow into trees where they are sure, of that many tokens, or ("auto") as many as pay.
@@ -59,6 +63,7 @@ class LLM(Generator):
         model: str = DEFAULT,
         *,
         draft: str = "auto",
+        others: Sequence[str] = (),
         k: int = 8,
         window: str = ADAPTIVE,
         verify: str = "auto",
@@ -77,6 +82,7 @@ class LLM(Generator):
     ) -> None:
         setting = _Setting(
             draft,
+            tuple(others),
             k,
             window,
             verify,
@@ -85,7 +91,7 @@ class LLM(Generator):
             draft_temperature,
             Shape.read(branches, nodes),
         )
-        if suffix_corpus is not None and (draft == "auto" or "suffix" not in Spec(draft).kinds):
+        if suffix_corpus is not None and not setting.has("suffix"):
             raise PacelineError("a suffix corpus is for --draft suffix, alone or in A+B")
         if threads is not None:
             check_threads(threads)
@@ -100,15 +106,17 @@ class LLM(Generator):
         draft: str,
         *,
         k: int | None = None,
+        window: str | None = None,
         nodes: int | str | None = None,
         branches: int = 1,
     ) -> Self:
-        """The same loaded model with another drafter (and K): a generator of its own. It drafts
-        chains unless `nodes` or `branches` say otherwise."""
+        """The same loaded model with another drafter (and K, and window): a generator of its own.
+        It drafts chains unless `nodes` or `branches` say otherwise."""
         other = object.__new__(type(self))
         other._open, other._corpus = self._open, self._corpus
         shape, k = Shape.read(branches, nodes), self._setting.k if k is None else k
-        setting = replace(self._setting, draft=draft, k=k, shape=shape)
+        window = self._setting.window if window is None else window
+        setting = replace(self._setting, draft=draft, others=(), k=k, window=window, shape=shape)
         other._set(self._loaded, setting, self.context, self._progress)
         return other
 
@@ -116,8 +124,8 @@ class LLM(Generator):
         self, loaded: Loaded, setting: _Setting, context: int | None, progress: Progress | None
     ) -> None:
         self._loaded, self._setting = loaded, setting
-        self._spec = Spec(resolve(setting.draft, loaded))
-        parts = setting.parts(self._spec, loaded, self._open, self._corpus)
+        specs = [Spec(resolve(draft, loaded)) for draft in (setting.draft, *setting.others)]
+        parts = setting.parts(specs, loaded, self._open, self._corpus)
         super().__init__(parts, context, progress)
         if not self.lossless:
             self._open.note(f"{setting.loss}: the output is not distributed as the model's own")
@@ -135,7 +143,17 @@ class LLM(Generator):
     @property
     def draft(self) -> str:
         """The drafter, "auto" resolved."""
-        return str(self._spec)
+        return self.parts.drafts[0]
+
+    @property
+    def drafts(self) -> Sequence[str]:
+        """What a request may name as its draft: the drafter first, then the others, and "none"."""
+        return self.parts.drafts
+
+    @property
+    def k(self) -> int:
+        """The largest window."""
+        return self.parts.k
 
 
 @dataclass(frozen=True)
@@ -143,6 +161,7 @@ class _Setting:
     """How to speculate, by name; a name or a value that means nothing is refused at once."""
 
     draft: str
+    others: tuple[str, ...]
     k: int
     window: str
     verify: str
@@ -153,8 +172,9 @@ class _Setting:
 
     def __post_init__(self) -> None:
         check_window(self.k)
-        if self.draft != "auto":
-            Spec(self.draft)
+        for draft in (self.draft, *self.others):
+            if draft != "auto":
+                Spec(draft)
         self._verifier()
         if self.lenience != 1 and self.shape.is_tree:
             raise PacelineError("--lenience loosens chains: leave out --nodes and --branches")
@@ -164,15 +184,22 @@ class _Setting:
                 f"the draft temperature must be at least 0, not {self.draft_temperature}"
             )
 
+    def has(self, kind: str) -> bool:
+        """Whether a drafter of that kind is asked for by name."""
+        drafts = (self.draft, *self.others)
+        return any(draft != "auto" and kind in Spec(draft).kinds for draft in drafts)
+
     def parts(
-        self, spec: Spec, target: Loaded, models: Models, corpus: SuffixCorpus | None
+        self, specs: Sequence[Spec], target: Loaded, models: Models, corpus: SuffixCorpus | None
     ) -> Parts:
-        """The parts that these names stand for; `spec`: what `draft` is for this target."""
-        make = spec.maker(DraftSetting(self.draft_temperature, corpus, self.shape), target, models)
-        plain = not self.k or spec.kinds == ["none"]
+        """The parts that these names stand for; `specs`: what the drafts are for this target."""
+        setting = DraftSetting(self.draft_temperature, corpus, self.shape)
+        named = {str(spec): spec for spec in specs}
+        make = Makers({name: s.maker(setting, target, models) for name, s in named.items()})
+        plain = not self.k or all(spec.kinds == ["none"] for spec in specs)
         controller, tuned = make_window("fixed" if plain else self.window, self.k), None
         if isinstance(controller, Adaptive):
-            pair = [models.threads, spec, self.draft_temperature]
+            pair = [models.threads, *named, self.draft_temperature]
             tuned = Tuned(self.k, target, make, self.shape, pair, models.note)
             controller = tuned.controller
 
@@ -182,15 +209,20 @@ class _Setting:
             if tuned is not None:
                 tuned.save()
 
+        others = {} if self.deterministic else {name: make_verifier(name) for name in VERIFIERS}
         return Parts(
             target.model,
             target.tokenizer,
             partial(make, controller=controller),
-            self._verifier(),
+            Each(self._verifier(), others),
             controller,
             ended,
             tuned.prepare if tuned else None,
             self.deterministic,
+            self.k,
+            drafts=list(dict.fromkeys([*named, "none"])),
+            verifiers=list(others),
+            lossy=[name for name, verifier in others.items() if not verifier.lossless],
         )
 
     def _verifier(self) -> Verifier:

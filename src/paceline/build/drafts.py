@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -16,6 +16,7 @@ from paceline.build.trees import PaceFor, Shape, model_drafter
 from paceline.core.cached import CachedModel
 from paceline.core.protocols import Branching, Controller, Drafter, Paces
 from paceline.drafters.branches import Branches
+from paceline.drafters.by_row import Each
 from paceline.drafters.first_of import FirstOf
 from paceline.drafters.lookup import Lookup
 from paceline.drafters.none import NoDraft
@@ -59,29 +60,56 @@ class Kind:
 
 @dataclass(frozen=True)
 class Maker:
-    """Builds what a name stands for: a `MakesDrafter`. `parts`: its drafters, in order."""
+    """Builds what a name stands for: a `MakesDrafter`. `parts`: its drafters, in order, of which
+    the first has the number `first`; `draft`: see `Paces.pace`."""
 
     parts: Sequence[MakesPart]
+    first: int = 0
+    draft: str | None = None
 
     def __call__(
         self, batch: int, length: int, target: CachedModel, controller: Controller | None = None
     ) -> Drafter:
         """The drafter, at the pace of `controller` if that has one."""
-        if isinstance(controller, Paces):
-            each = [
-                _paced(make, i, batch, length, target, controller)
-                for i, make in enumerate(self.parts)
-            ]
-        else:
-            each = [make(batch, length, target) for make in self.parts]
+        each = [
+            self._paced(make, i, batch, length, target, controller)
+            if isinstance(controller, Paces)
+            else make(batch, length, target)
+            for i, make in enumerate(self.parts, self.first)
+        ]
         return each[0] if len(each) == 1 else FirstOf(*each)
 
+    def _paced(
+        self,
+        make: MakesPart,
+        index: int,
+        batch: int,
+        length: int,
+        target: CachedModel,
+        controller: Paces,
+    ) -> Drafter:
+        pace = partial(controller.pace, index, draft=self.draft)
+        return Paced(make(batch, length, target, pace), pace(), index)
 
-def _paced(
-    make: MakesPart, index: int, batch: int, length: int, target: CachedModel, controller: Paces
-) -> Drafter:
-    drafter = make(batch, length, target, partial(controller.pace, index))
-    return Paced(drafter, controller.pace(index), index)
+
+class Makers:
+    """Builds what several names stand for: a `MakesDrafter`. Requests that name none have the
+    first. `parts`: the drafters of all of them, in the order of their numbers."""
+
+    def __init__(self, each: Mapping[str, Maker]) -> None:
+        self._each: dict[str, Maker] = {}
+        self.parts: list[MakesPart] = []
+        for name, maker in each.items():
+            draft = name if self._each else None
+            self._each[name] = Maker(maker.parts, len(self.parts), draft)
+            self.parts += maker.parts
+
+    def __call__(
+        self, batch: int, length: int, target: CachedModel, controller: Controller | None = None
+    ) -> Drafter:
+        """See `Maker`."""
+        made = {name: m(batch, length, target, controller) for name, m in self._each.items()}
+        return Each(made)
 
 
 class Spec:

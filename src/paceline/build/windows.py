@@ -17,22 +17,23 @@ from pathlib import Path
 import torch
 
 from paceline.build.costs import time_rounds
-from paceline.build.drafts import Maker
+from paceline.build.drafts import Makers
 from paceline.build.models import Loaded, Note
 from paceline.build.trees import Shape
 from paceline.controllers.adaedl import AdaEDL
 from paceline.controllers.adaptive import Adaptive
 from paceline.controllers.confidence import Confidence
-from paceline.controllers.cost import CostBook
+from paceline.controllers.cost import CostBook, between
 from paceline.controllers.fixed import Fixed
 from paceline.controllers.heuristic import Heuristic
 from paceline.controllers.svip import SVIP
-from paceline.core.protocols import Controller
+from paceline.core.protocols import Controller, Ragged
 from paceline.errors import PacelineError, unknown
 from paceline.models.store import beside, cache_home
 
 ADAPTIVE = "adaptive"
-_FORMAT = 1  # of the file; another number is another file
+_FORMAT = 2  # of the file; another number is another file
+_TIMED = 64  # tokens of the largest pass that is timed; behind it, a line
 
 
 def _fixed(k: int, value: str) -> Controller:
@@ -105,7 +106,7 @@ class Tuned:
         self,
         k: int,
         target: Loaded,
-        maker: Maker,
+        maker: Makers,
         shape: Shape,
         pair: Sequence[object],
         note: Note,
@@ -114,19 +115,29 @@ class Tuned:
         key = json.dumps([_FORMAT, *_machine(), *model, k, shape, *pair], default=str)
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         self.path = cache_home() / "windows" / f"{name}.json"
-        self.controller = _restored(self.path, k) or Adaptive(k, CostBook({}, {}))
+        self._ragged = isinstance(target.model, Ragged)
+        empty = Adaptive(k, CostBook({}, {}), ragged=self._ragged)
+        self.controller = _restored(self.path, k, self._ragged) or empty
         self._target, self._maker, self._note = target, maker, note
         self._most = 1 + max(k, shape.tokens(k))
 
     def prepare(self, batch: int) -> None:
-        """Time what a batch of that size costs, if nobody has yet."""
+        """Time what batches of up to that size cost, if nobody has yet. Where rows are not padded
+        their tokens cost what as many of one row do."""
         book = self.controller.book
         if batch in book.batches:
             return
         self._note("timing passes, once, to know which windows pay")
         vocab = min(self._target.tokenizer.size, self._target.model.vocab_size)
         model, parts, most = self._target.model, self._maker.parts, self._most
-        book.include(batch, *time_rounds(model, vocab, parts, batch, most))
+        if not self._ragged:
+            book.include(batch, *time_rounds(model, vocab, parts, batch, most))
+            return
+        time, steps = time_rounds(model, vocab, parts, 1, max(most, min(_TIMED, most * batch)))
+        for rows in range(1, batch + 1):
+            if rows not in book.batches:
+                curve = [between(time, rows * n - 1) for n in range(1, most + 1)]
+                book.include(rows, curve, steps)
 
     def save(self) -> None:
         """Write down what is known. What cannot be written is not missed: it is timed again."""
@@ -140,10 +151,10 @@ class Tuned:
                 new.unlink(missing_ok=True)
 
 
-def _restored(path: Path, k: int) -> Adaptive | None:
+def _restored(path: Path, k: int, ragged: bool) -> Adaptive | None:
     """None where nothing was saved, or nothing that makes sense."""
     try:
-        return Adaptive.from_dict(json.loads(path.read_text()), k)
+        return Adaptive.from_dict(json.loads(path.read_text()), k, ragged)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -12,7 +12,7 @@ from paceline.build.models import Models, Note, Progress
 from paceline.build.verify import make_verifier
 from paceline.core.protocols import Model, Verifier
 from paceline.models.hf import HfModel
-from paceline.text.llm import MakesDrafter
+from paceline.text.parts import MakesDrafter
 from paceline.text.tokenizer import Tokenizer
 
 # of a number near 1, what the next one is apart: a CUDA kernel rounds sums of such numbers

@@ -8,13 +8,16 @@ import sys
 import typer
 
 from paceline.cli.advise import advise
+from paceline.cli.bench import app as bench
 from paceline.cli.chat import chat
 from paceline.cli.check import check
 from paceline.cli.distill import app as distill
 from paceline.cli.errors import Failed
 from paceline.cli.generate import generate
 from paceline.cli.pull import pull
+from paceline.cli.serve import serve
 from paceline.cli.terminal import say
+from paceline.cli.trace import trace
 from paceline.errors import PacelineError
 
 # typer brings its own copy of click or uses the installed one; this is the right class either way
@@ -26,8 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Lossless speculative decoding: the model you already have, faster, same output.",
 )
-for command in (generate, chat, advise, check, pull):
+for command in (generate, chat, serve, trace, advise, check, pull):
     app.command()(command)
+app.add_typer(bench, name="bench")
 app.add_typer(distill, name="distill")
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +20,9 @@ from paceline.models.store import packed_folder
 
 if TYPE_CHECKING:
     from paceline.build import LLM
-    from paceline.text.completion import Completion
+    from paceline.core.protocols import Grammar
+    from paceline.text.completion import Completion, Piece
+    from paceline.text.tokenizer import Tokenizer
 
 
 def generate(
@@ -45,6 +51,8 @@ def generate(
     seed: o.Seed = None,
     max_tokens: o.MaxTokens = 256,
     stop: o.Stop = None,
+    json_schema: o.JsonSchema = None,
+    grammar: o.Grammar = None,
     logprobs: Annotated[
         int | None, typer.Option(help="With --json: each token's logprob and the N likeliest.")
     ] = None,
@@ -54,12 +62,21 @@ def generate(
     context: o.Context = None,
     threads: o.Threads = None,
     show: o.Show = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write down each round, and the prompt, for paceline trace FILE.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Answer one prompt, streamed, with a line of figures on stderr."""
     from paceline.build import LLM
+    from paceline.cli.recording import check_path, recorded
     from paceline.core.params import SamplingParams
     from paceline.models.progress import rich_progress
+    from paceline.text.decisions import Verifying
 
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -80,6 +97,9 @@ def generate(
     text = stdin() if prompt == "-" else prompt
     if not text:
         raise PacelineError("the prompt is empty: give some text")
+    if trace is not None:
+        check_path(trace)
+    constrain = _constraint(json_schema, grammar)
     with rich_progress(in_bytes=False) as (progress, note):
         llm = LLM(
             model,
@@ -100,14 +120,21 @@ def generate(
             progress=progress,
             note=note,
         )
-        stream = llm.stream(text, params, chat=False if raw else None)
-        first = next(stream, None)  # the prompt is read here, with a bar if it is long
+        if constrain is not None:
+            params = replace(params, grammar=constrain(llm.tokenizer))
+        chat = False if raw else None
+        stream = llm.stream(text, params, chat=chat, rounds=trace is not None)
+        pieces: Iterator[Piece] = stream
+        if trace is not None:
+            how = Verifying(verify, lenience, deterministic)
+            pieces = recorded(trace, llm, stream, text, params, how, window)
+        first = next(pieces, None)  # the prompt is read here, with a bar if it is long
     if as_json:
-        for _ in stream:
+        for _ in pieces:
             pass
         print(json.dumps(_report(llm, stream.completion), ensure_ascii=False))
     else:
-        print_stream(first, stream, show)
+        print_stream(first, pieces, show)
         say(figures(llm, stream.completion))
     if stream.completion.finish_reason == "error":
         raise Failed(
@@ -130,6 +157,48 @@ def _report(llm: LLM, done: Completion) -> dict[str, Any]:
     if done.logprobs is not None:
         report["logprobs"] = [{"logprob": t.logprob, "top": t.top} for t in done.tokens]
     return report
+
+
+def _constraint(
+    json_schema: str | None, grammar: str | None
+) -> Callable[[Tokenizer], Grammar] | None:
+    """What makes the grammar that the files ask for; they are read at once."""
+    if json_schema is not None and grammar is not None:
+        raise PacelineError("give --json-schema or --grammar, not both")
+    if json_schema is not None:
+        return partial(_schema_grammar, _json(json_schema))
+    return None if grammar is None else partial(_lark_grammar, _read(grammar))
+
+
+def _schema_grammar(schema: Mapping[str, Any], tokenizer: Tokenizer) -> Grammar:
+    from paceline.text.grammar import Grammars
+
+    return Grammars(tokenizer).json_schema(schema)
+
+
+def _lark_grammar(lark: str, tokenizer: Tokenizer) -> Grammar:
+    from paceline.text.grammar import Grammars
+
+    return Grammars(tokenizer).lark(lark)
+
+
+def _json(path: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise PacelineError(f"{path} is not JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise PacelineError(f"{path} is no JSON schema: it must hold a JSON object")
+    return schema
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PacelineError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PacelineError(f"{path} is not text in UTF-8") from None
 
 
 def _biases(pairs: list[str] | tuple[str, ...]) -> dict[int, float]:

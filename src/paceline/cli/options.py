@@ -73,6 +73,13 @@ IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on past the mo
 Seed = Annotated[int | None, typer.Option(help="Same seed and settings, same output.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="At most so many new tokens.")]
 Stop = Annotated[list[str] | None, typer.Option(help="String that ends the text; repeatable.")]
+JsonSchema = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A JSON schema that the answer is valid under.")
+]
+Grammar = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="A Lark grammar (llguidance's dialect) that it matches."),
+]
 Dtype = Annotated[
     str, typer.Option(help="auto, native (a GGUF file's own), int4, int8, fp16, bf16 or fp32.")
 ]

@@ -12,12 +12,11 @@ from paceline.errors import PacelineError
 if TYPE_CHECKING:
     from paceline.build import LLM
     from paceline.text.completion import Completion, Piece
-    from paceline.text.llm import Stream
 
 _COLOURS = {"accepted": "32", "recovered": "33", "bonus": "36", "plain": "0"}
 
 
-def print_stream(first: Piece | None, rest: Stream, show: bool) -> None:
+def print_stream(first: Piece | None, rest: Iterator[Piece], show: bool) -> None:
     """Print pieces as they come; coloured by origin only where a person looks."""
     colours = show and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     try:

@@ -46,14 +46,14 @@ class CostCurve:
         for n, t in enumerate(self._shape):
             values[n] = last = max(last, height * t + slope * n)  # and none less than a shorter one
 
-    def add(self, n: int, seconds: float) -> None:
-        """One round over `n` tokens took so long, drafting not counted. Of more tokens than were
-        timed nothing is learned."""
+    def add(self, n: float, seconds: float) -> None:
+        """One round over `n` tokens a row, on average, took so long, drafting not counted. Of more
+        tokens than were timed nothing is learned."""
         if n > len(self.values):
             return
-        expected = self.values[n - 1]
+        expected = between(self.values, n - 1)
         seconds = min(max(seconds, expected / _OUTLIER), expected * _OUTLIER)
-        t, m = self._shape[n - 1], n - 1
+        t, m = between(self._shape, n - 1), n - 1
         one = (t * t, t * m, m * m, t * seconds, m * seconds)
         self._sums = [KEEP * value + more for value, more in zip(self._sums, one, strict=True)]
         self._fit()
@@ -132,6 +132,15 @@ class Saved(TypedDict):
 
     curves: list[list[Any]]
     steps: list[list[Any]]
+
+
+def between(values: Sequence[float], at: float) -> float:
+    """The value at a place that may lie between two of them, or behind the last."""
+    low = int(at)
+    if len(values) == 1 or (low == at and low < len(values)):
+        return values[min(low, len(values) - 1)]
+    low = min(low, len(values) - 2)
+    return values[low] + (at - low) * (values[low + 1] - values[low])
 
 
 def bucket(context: int) -> int:

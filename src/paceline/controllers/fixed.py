@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.core.params import SamplingParams
 from paceline.core.sequences import Sequences
 from paceline.core.types import Round
 
 
 def room(seqs: Sequences, k: int) -> list[int]:
-    """How many of `k` tokens there is room for in each row, 0 if it is not running: a round commits
-    one token more than it accepts, so the last token of a row is never worth a draft."""
+    """How many of `k` tokens there is room for in each row, and no more than its request wants; 0
+    if it is not running: a round commits one token more than it accepts, so the last token of a row
+    is never worth a draft."""
+    rows = zip(seqs.limits, seqs.lengths, seqs.running, seqs.params, strict=True)
     return [
-        max(0, min(k, limit - length - 1)) if run else 0
-        for limit, length, run in zip(seqs.limits, seqs.lengths, seqs.running, strict=True)
+        max(0, min(_wanted(params, k), limit - length - 1)) if run else 0
+        for limit, length, run, params in rows
     ]
+
+
+def _wanted(params: SamplingParams, k: int) -> int:
+    if params.draft == "none":
+        return 0
+    return k if params.k is None else min(k, params.k)
 
 
 class Fixed:

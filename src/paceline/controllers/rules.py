@@ -25,16 +25,19 @@ class PerRequest(Generic[T]):
 
     def __init__(self, fresh: Callable[[], T]) -> None:
         self._fresh = fresh
-        self._rows: dict[int, tuple[object, T]] = {}
+        self._known: dict[object, T] = {}
+        self._requests: list[object] = []
 
     def begin(self, seqs: Sequences) -> None:
         """A round begins, and rows may have been given to other requests."""
-        for b, request in enumerate(seqs.requests):
-            if b not in self._rows or self._rows[b][0] is not request:
-                self._rows[b] = request, self._fresh()
+        known, self._requests = self._known, list(seqs.requests)
+        self._known = {each: known[each] for each in self._requests if each in known}
+        for request in self._requests:
+            if request not in known:
+                self._known[request] = self._fresh()
 
     def __getitem__(self, row: int) -> T:
-        return self._rows[row][1]
+        return self._known[self._requests[row]]
 
 
 class Rule(ABC):
@@ -89,7 +92,9 @@ class Ruled:
         self._rule = rule
         self._rules: list[Rule] = []
 
-    def pace(self, index: int, confidence: float | None = None) -> Pace:
+    def pace(
+        self, index: int, confidence: float | None = None, draft: str | None = None
+    ) -> Pace:
         """See `Paces`. The rule takes the place of the drafter's own `confidence`."""
         while len(self._rules) <= index:
             self._rules.append(self._rule())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import ceil, prod
+from math import prod
 from typing import Literal, TypedDict
 
 from torch import Tensor
 
-from paceline.controllers.acceptance import Lesson, Mood, Taught, bin_of
+from paceline.controllers.acceptance import Lesson, Taught, bin_of
+from paceline.controllers.outlook import Outlook, Probe, Row
 from paceline.controllers.plan import asking_rate, best_window, goes_on, promised
 from paceline.core.shape import largest
 from paceline.core.types import Draft, Emitted
@@ -17,71 +17,8 @@ from paceline.core.types import Draft, Emitted
 Kind = Literal["steps", "whole", "opaque"]
 """How a drafter drafts: token by token, telling how sure it is of each; at once and for next to
 nothing, telling the same; or without telling."""
-_RARE = 32.0  # tokens that a second probe waits if the first one lost one
-_STREAK = 3  # probes that follow at once while they succeed
 _SPREAD = 0.2  # how far one draft moves what is known of their breadth
 _ENOUGH = 16.0  # tests that say what a drafter is worth
-
-
-class Probe:
-    """When a drafter that does not pay is tried again for a row: one token, and then ever more
-    rarely while that fails. `price`: the tokens that it loses; `known`: it is no news that the
-    drafter does not pay, and the first try can wait."""
-
-    def __init__(self, price: float, known: bool) -> None:
-        self.failed = int(known)
-        self.wait = self.failed * _RARE * price
-        self._streak = 0
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time."""
-        return self.wait <= 0
-
-    def passed(self, tokens: int) -> None:
-        """So many tokens were committed without it."""
-        self.wait -= tokens
-
-    def tried(self, accepted: bool, price: float) -> None:
-        """What became of it: a success is followed by another try, which is how a drafter comes
-        back; but if it does not, tokens are accepted and do not pay for that."""
-        self._streak = self._streak + 1 if accepted else 0
-        if self._streak % (_STREAK + 1):
-            self.wait = 0.0
-        else:
-            self.failed += 1
-            self.wait = _RARE * price * self.failed**0.5
-
-
-class Row:
-    """One request. `drawn`: at a temperature."""
-
-    def __init__(self, request: object, drawn: bool, drafters: int) -> None:
-        self.request = request
-        self.drawn = drawn
-        self.new = True  # its prompt may not have been read by the drafters
-        self.moods = [Mood() for _ in range(drafters)]
-        self.probes: dict[int, Probe] = {}
-
-
-@dataclass
-class Outlook:
-    """One round. `rows`: those that are decided for; `count`: all that run. `limits[b]`: the most
-    that may be drafted. `time[w]`: seconds of a pass behind drafts of w tokens; `step`: of a draft
-    step of each drafter. `rate`: tokens a second at best; `best`: the drafter that has it, if any,
-    with drafts of `window` tokens. `paid`: the longest draft so far. `probing`: rows and drafters
-    that are tried."""
-
-    rows: dict[int, Row]
-    count: int
-    limits: list[int]
-    time: list[float]
-    step: list[float]
-    rate: float
-    best: int | None = None
-    window: int = 0
-    paid: int = 0
-    probing: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
 
 class Known(TypedDict):
@@ -92,10 +29,14 @@ class Known(TypedDict):
 
 class Source:
     """The drafter of number `index`, for drafts of up to `k` tokens: a `Pace`. `saved`: what was
-    known of it before; raises KeyError, TypeError or ValueError where that is something else."""
+    known of it before; raises KeyError, TypeError or ValueError where that is something else.
+    `draft`: see `Paces.pace`."""
 
-    def __init__(self, index: int, k: int, saved: Known | None = None) -> None:
+    def __init__(
+        self, index: int, k: int, saved: Known | None = None, draft: str | None = None
+    ) -> None:
         self.index = index
+        self.draft = draft
         self.kind: Kind = "opaque"
         self.taught = {drawn: Taught(k) for drawn in (False, True)}
         if saved:
@@ -123,26 +64,29 @@ class Source:
         the best one."""
         self._now = now
         self._bins, self._places = {}, {}
-        for b, row in now.rows.items():
-            taught, chance = self.taught[row.drawn], row.moods[self.index].chance
-            self._bins[b] = [chance(each) for each in taught.of_bins()]
-            self._places[b] = [chance(each) for each in taught.of_places()[: now.limits[b]]]
         if self.kind == "whole" or not now.rows:
             return  # costs nothing to ask, and tells for itself what its draft is worth
         step = now.step[self.index]
         if len(now.rows) == now.count == 1 and self.kind == "steps":
             ((b, row),) = now.rows.items()
-            first, behind = self.taught[row.drawn].first, promised(self._places[b][1:])
-            rate = asking_rate(first, self._bins[b], behind, now.time, step)
+            first, behind = self.taught[row.drawn].first, promised(self._of_places(b)[1:])
+            rate = asking_rate(first, self._of_bins(b), behind, now.time, step)
             window = now.limits[b]
         else:
-            gains = [promised(chances) for chances in self._places.values()]
-            most, time = len(now.time) - 1, now.time
-            if self._spread != 1:  # a tree's tokens are read, too
-                time = [time[min(most, ceil(self._spread * w))] for w in range(most + 1)]
-            rate, window = best_window(gains, now.count - len(gains), time, step)
+            gains = [promised(self._of_places(b)) for b in now.rows]
+            rate, window = self._best_window(gains, step, self._spread)  # a tree is read, too
+        now.offers[self.index] = rate, window
         if window and rate > now.rate:
             now.rate, now.best, now.window = rate, self.index, window
+
+    def _best_window(
+        self, gains: Sequence[Sequence[float]], step: float, spread: float = 1.0
+    ) -> tuple[float, int]:
+        """See `best_window`; `spread`: tokens that are read for each one of a draft."""
+        now = self._now
+        widths = [now.width([min(w, len(row) - 1) for row in gains]) for w in range(len(now.time))]
+        time = [now.seconds(min(len(now.time) - 1, spread * width)) for width in widths]
+        return best_window(gains, now.count - len(gains), time, step)
 
     def limits(self, k: Sequence[int]) -> Sequence[int]:
         """See `Pace`."""
@@ -185,7 +129,7 @@ class Source:
         """The tokens that the best there is would make while a single one is drafted in vain."""
         now = self._now
         step = 0.0 if self.kind == "whole" else now.step[self.index]
-        return max(0.0, now.rate * (now.time[1] + step) - now.count)
+        return max(0.0, now.rate * (now.seconds(now.width([1])) + step) - now.count)
 
     def measure(self, logits: Tensor) -> Tensor:
         """The largest probability."""
@@ -194,8 +138,8 @@ class Source:
     def further(
         self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]]
     ) -> Sequence[int]:
-        """See `Pace`: all of `rows` that are decided for go on if some number of further tokens
-        pays for them together."""
+        """See `Pace`: of `rows` that are decided for those go on for which some number of further
+        tokens pays; where rows are padded, all or none."""
         now, on = self._now, []
         looked = len(sure[rows[0]]) > drafted
         decided: list[int] = []
@@ -206,14 +150,25 @@ class Source:
                 decided.append(b)
             elif prod(sure[b]) >= self._confidence:
                 on.append(b)
-        if decided and self._pays(decided, drafted, sure, looked):
-            on += decided
-        now.paid = max(now.paid, drafted + 1 if on and looked else drafted)
+        together = [[b] for b in decided] if now.ragged else [decided] if decided else []
+        for some in together:
+            if self._pays(some, drafted, sure, looked, len(decided)):
+                on += some
+        if now.ragged:
+            now.paid += now.width([1] * len(on)) if looked else 0
+        else:
+            now.paid = max(now.paid, drafted + 1 if on and looked else drafted)
         return on
 
     def _pays(
-        self, rows: Sequence[int], drafted: int, sure: Sequence[Sequence[float]], looked: bool
+        self,
+        rows: Sequence[int],
+        drafted: int,
+        sure: Sequence[Sequence[float]],
+        looked: bool,
+        among: int,
     ) -> bool:
+        """Whether further tokens pay for `rows`, which share draft steps with all of `among`."""
         now = self._now
         if not drafted and not looked:
             return True  # that it pays to ask is known by now
@@ -221,22 +176,40 @@ class Source:
         gains = [0.0] * most
         for b in rows:
             known = self._known(b, sure[b])
-            behind = self._places[b][len(known) :]
+            behind = self._of_places(b)[len(known) :]
             reached = prod(known[:drafted])
             each = promised([*known[drafted:], *behind])
             for n in range(most):
                 gains[n] += reached * each[min(n + 1, len(each) - 1)]
-        step, base = now.step[self.index], now.time[max(drafted, now.paid)]
-        costs = [
-            now.time[max(drafted + n, now.paid)] - base + step * (n - looked)
-            for n in range(1, most + 1)
-        ]
+        step = now.step[self.index] * len(rows) / among
+        if now.ragged:
+            widths = [now.paid + now.width([n] * len(rows)) for n in range(most + 1)]
+        else:
+            widths = [max(drafted + n, now.paid) for n in range(most + 1)]
+        base = now.seconds(widths[0])
+        costs = [now.seconds(widths[n]) - base + step * (n - looked) for n in range(1, most + 1)]
         return goes_on(gains, costs, now.rate)
 
     def _known(self, b: int, sure: Sequence[float]) -> list[float]:
         """The chances of tokens of which the confidence is known."""
-        chances = self._bins[b]
+        chances = self._of_bins(b)
         return [chances[bin_of(value)] for value in sure]
+
+    def _of_bins(self, b: int) -> list[float]:
+        """The chance of a token of row b for each bin of confidence, in the mood that it is in."""
+        if b not in self._bins:
+            row = self._now.rows[b]
+            chance = row.moods[self.index].chance
+            self._bins[b] = [chance(each) for each in self.taught[row.drawn].of_bins()]
+        return self._bins[b]
+
+    def _of_places(self, b: int) -> list[float]:
+        """The same by its place in the draft."""
+        if b not in self._places:
+            row, most = self._now.rows[b], self._now.limits[b]
+            chance = row.moods[self.index].chance
+            self._places[b] = [chance(each) for each in self.taught[row.drawn].of_places()[:most]]
+        return self._places[b]
 
     def lengths(
         self, rows: Sequence[int], sure: Sequence[Sequence[float]], lengths: Sequence[int]
@@ -249,13 +222,14 @@ class Source:
         now, kept = self._now, list(lengths)
         decided = [b for b in rows if b in now.rows and lengths[b]]
         gains = [promised(self._known(b, sure[b][: lengths[b]])) for b in decided]
-        rate, window = best_window(gains, now.count - len(decided), now.time, 0.0)
+        rate, window = now.offers[self.index] = self._best_window(gains, 0.0)
         for b in decided:
             if window and rate > now.rate:
                 kept[b] = min(kept[b], window)
             else:
                 kept[b] = int(self._tries(b, now.rows[b]))
-        now.paid = max(now.paid, *kept)
+        width = now.width([kept[b] for b in rows])
+        now.paid = now.paid + width if now.ragged else max(now.paid, width)
         return kept
 
     def learn(self, b: int, row: Row | None, drawn: bool, draft: Draft, emitted: Emitted) -> None:

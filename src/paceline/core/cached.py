@@ -6,34 +6,36 @@ one operation: find how far the cache was computed from what is committed, and f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from paceline.core.protocols import Branching, Model, Ranks, Tapped
+from paceline.core.passes import Passes
+from paceline.core.protocols import Branching, Copies, Model, Tapped
 from paceline.core.sequences import Sequences
-from paceline.core.types import Draft, Output, Verdict
+from paceline.core.types import Draft, Verdict
 
 SLACK = 64  # positions of a cache behind the longest sequence: drafts and padding end there
 CHUNK = 512  # tokens of one prefill pass
 Want = Literal["nothing", "logits", "top"]
 _FEW = 8  # so few missing tokens are fed for all rows at once, padded
+_WORTH_COPYING = 16  # tokens; fewer are read again
 
 
 class CachedModel:
     """`model` with a cache for `batch` sequences of at most `length` tokens.
 
     `ids` [B, S] holds the token that each cache entry was computed from and `filled[b]` how many
-    entries of row b mean anything. Writing at a position forgets everything behind it: those
-    entries were computed from a prefix that is gone. `vocab` cuts the logits to the ids that the
-    tokenizer knows (the head may be padded).
+    entries of row b mean anything; row b of some sequences has row `slots[b]` of all that. Writing
+    at a position forgets everything behind it: those entries were computed from a prefix that is
+    gone. `vocab` cuts the logits to the ids that the tokenizer knows (the head may be padded).
     """
 
     def __init__(self, model: Model, batch: int, length: int, vocab: int | None = None) -> None:
         self.model = model
-        self._best: Callable[..., Output] | None = model.best if isinstance(model, Ranks) else None
+        self._passes = Passes(model)
         self.length = length
         self.vocab = model.vocab_size if vocab is None else min(vocab, model.vocab_size)
         self.cache = model.new_cache(batch, length + SLACK)
@@ -55,27 +57,45 @@ class CachedModel:
             raise ValueError(f"layers {list(layers)} cannot be tapped: {self.taps or 'never'} are")
         self.taps = list(layers)
         self.model = self.model.tapped(layers)
-        self._best = self.model.best if isinstance(self.model, Ranks) else None
+        self._passes = Passes(self.model)
         self.filled = [0] * len(self.filled)
 
     @property
     def ranks(self) -> bool:
         """Whether `best` can be asked for."""
-        return self._best is not None
+        return self._passes.ranks
 
     @property
     def branches(self) -> bool:
         """Whether drafts may be trees."""
-        return isinstance(self.model, Branching)
+        return self._passes.branches
+
+    @property
+    def ragged(self) -> bool:
+        """Whether rows of different lengths are read without padding."""
+        return self._passes.ragged
 
     def seen(self, seqs: Sequences, row: int) -> int:
         """How many leading cache entries of `row` were computed from its committed tokens."""
-        most = min(self.filled[row], seqs.lengths[row])
-        same = self.ids[row, :most] == seqs.tokens[row, :most]
+        return self._shared(seqs.slots[row], seqs, row)
+
+    def _shared(self, slot: int, seqs: Sequences, row: int) -> int:
+        """How many leading tokens of `row` the entries of that slot were computed from."""
+        most = min(self.filled[slot], seqs.lengths[row])
+        same = self.ids[slot, :most] == seqs.tokens[row, :most]
         return most if bool(same.all()) else int(same.to(torch.int8).argmin())
+
+    def known(self, ids: Tensor) -> list[int]:
+        """How many leading tokens of `ids` [n] each row of the cache has read."""
+        most = [min(filled, len(ids)) for filled in self.filled]
+        return [
+            int((self.ids[slot, :n] == ids[:n]).long().cumprod(0).sum())
+            for slot, n in enumerate(most)
+        ]
 
     def sync(self, seqs: Sequences, budget: int | None = None) -> int:
         """Read all but the last committed token of every running row, at most `budget` of them.
+        What another row has read of the same beginning is copied.
 
         Returns how many are still unread. The last token stays pending: the next `score` or `read`
         writes its entry.
@@ -85,13 +105,37 @@ class CachedModel:
             if not seqs.running[row]:
                 continue
             start, end = self.seen(seqs, row), seqs.lengths[row] - 1
+            if end - start >= _WORTH_COPYING:
+                start = self._copy(seqs, row, start)
+            slot = seqs.slots[row]
             while start < end and (budget is None or budget > 0):
                 stop = min(end, start + (CHUNK if budget is None else min(CHUNK, budget)))
-                self._feed(seqs.tokens[row : row + 1, start:stop], [start], [stop - start], row)
+                tokens = seqs.tokens[row : row + 1, start:stop]
+                self._feed(tokens, [start], [stop - start], [slot], [stop - start])
                 budget = None if budget is None else budget - (stop - start)
                 start = stop
             left += max(0, end - start)
         return left
+
+    def _copy(self, seqs: Sequences, row: int, seen: int) -> int:
+        """Copy what another row has read of this one's beginning, if that is much more than `seen`
+        tokens; how many are there then."""
+        slot, end = seqs.slots[row], seqs.lengths[row] - 1
+        if not isinstance(self.model, Copies):
+            return seen
+        others = [s for s in range(len(self.filled)) if s != slot and self.filled[s] > seen]
+        found = {s: min(end, self._shared(s, seqs, row)) for s in others}
+        source = max(found, key=lambda s: found[s], default=slot)
+        count = found.get(source, 0)
+        if count < seen + _WORTH_COPYING:
+            return seen
+        self.filled[slot] = 0  # if interrupted
+        self.model.copy(self.cache, source, slot, count)
+        self.ids[slot, :count] = self.ids[source, :count]
+        if self.hidden is not None:
+            self.hidden[slot, :count] = self.hidden[source, :count]
+        self.filled[slot] = count
+        return count
 
     def score(self, seqs: Sequences, draft: Draft) -> Tensor:
         """Logits [B, K+1, V] behind the committed tokens and behind each drafted one, in one pass.
@@ -110,12 +154,13 @@ class CachedModel:
         at = self._places(seqs, -1)
         pending = torch.stack([_window(seqs.tokens[b], i, 1) for b, i in enumerate(at)])
         tokens = torch.cat([self._on_device(pending), self._on_device(draft.tokens)], 1)
-        count = [draft.lengths[b] + 1 if seqs.running[b] else 0 for b in range(seqs.batch)]
+        real = [draft.lengths[b] + 1 if seqs.running[b] else 0 for b in range(seqs.batch)]
         if draft.parents is None:
-            return self._feed(tokens, at, count, want=want)
+            return self._feed(tokens, at, real, seqs.slots, real, want)
         pending = torch.full((seqs.batch, 1), -1, dtype=torch.int64)
         parents = torch.cat([pending, draft.parents + 1], 1)
-        return self._feed(tokens, at, [min(1, n) for n in count], want=want, parents=parents)
+        count = [min(1, n) for n in real]
+        return self._feed(tokens, at, count, seqs.slots, real, want, parents)
 
     def keep(self, seqs: Sequences, draft: Draft, verdict: Verdict) -> None:
         """After `score` of a tree: make the accepted path the cache's entries behind the committed
@@ -126,15 +171,15 @@ class CachedModel:
         assert isinstance(self.model, Branching)
         path = verdict.path.cpu()
         for b, n in enumerate(verdict.accepted.tolist()):  # pyright: ignore
-            start = seqs.lengths[b]
-            if not n or not seqs.running[b] or self.filled[b] != start:
+            start, slot = seqs.lengths[b], seqs.slots[b]
+            if not n or not seqs.running[b] or self.filled[slot] != start:
                 continue
             source: list[int] = (path[b, :n] + start).tolist()  # pyright: ignore
-            self.model.move(self.cache, b, source, start)
-            self.ids[b, start : start + n] = draft.tokens[b, path[b, :n]].cpu()
+            self.model.move(self.cache, slot, source, start)
+            self.ids[slot, start : start + n] = draft.tokens[b, path[b, :n]].cpu()
             if self.hidden is not None:
-                self.hidden[b, start : start + n] = self.hidden[b, source]
-            self.filled[b] = start + n
+                self.hidden[slot, start : start + n] = self.hidden[slot, source]
+            self.filled[slot] = start + n
 
     def read(self, seqs: Sequences) -> Tensor:
         """Logits [B, V] behind the last committed token of each running row; everything is read."""
@@ -149,7 +194,7 @@ class CachedModel:
             count = _differences(seqs, start)
         width = max(1, *count)
         tokens = torch.stack([_window(seqs.tokens[b], s, width) for b, s in enumerate(start)])
-        logits = self._feed(self._on_device(tokens), start, count, want="logits")
+        logits = self._feed(self._on_device(tokens), start, count, seqs.slots, count, "logits")
         if width == 1:
             return logits[:, 0]
         last = torch.tensor([max(0, c - 1) for c in count]).to(logits.device, non_blocking=True)
@@ -160,7 +205,7 @@ class CachedModel:
         `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
         at = self._places(seqs, behind)
         count = [int(run) for run in seqs.running]
-        return self._feed(tokens[:, None], at, count, want="logits")[:, 0]
+        return self._feed(tokens[:, None], at, count, seqs.slots, count, "logits")[:, 0]
 
     def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
         """Logits [B, W, V] behind each of `tokens` [B, W], the last W of M nodes of a tree behind
@@ -169,21 +214,23 @@ class CachedModel:
         is `Branching`; ValueError for another."""
         before = parents.shape[1] - tokens.shape[1]
         at = [place + before for place in self._places(seqs, 0)]
-        return self._feed(tokens, at, [0] * seqs.batch, want="logits", parents=parents)
+        real = [tokens.shape[1] * run for run in seqs.running]
+        return self._feed(tokens, at, [0] * seqs.batch, seqs.slots, real, "logits", parents)
 
     def lend(self, seqs: Sequences, behind: int) -> list[int]:
         """Where another model may write its entry for the token `behind` the committed ones, row by
         row: what stands from there on is no longer this model's."""
         at = self._places(seqs, behind)
-        self.filled = [min(filled, start) for filled, start in zip(self.filled, at, strict=True)]
+        for slot, start in zip(seqs.slots, at, strict=True):
+            self.filled[slot] = min(self.filled[slot], start)
         return at
 
     def _places(self, seqs: Sequences, behind: int) -> list[int]:
         """Position `behind` the committed tokens of each row. A row that is not running is read
         along with the others, behind what its cache holds, where it does no harm."""
         return [
-            length + behind if run else min(length, filled)
-            for length, run, filled in zip(seqs.lengths, seqs.running, self.filled, strict=True)
+            length + behind if run else min(length, self.filled[slot])
+            for length, run, slot in zip(seqs.lengths, seqs.running, seqs.slots, strict=True)
         ]
 
     def _feed(
@@ -191,46 +238,31 @@ class CachedModel:
         tokens: Tensor,
         at: Sequence[int],
         count: Sequence[int],
-        row: int = 0,
+        slots: Sequence[int],
+        real: Sequence[int],
         want: Want = "nothing",
         parents: Tensor | None = None,
     ) -> Tensor:
-        """One forward pass over `tokens` [b, T] for rows from `row` on; the entries of the first
-        `count[i]` tokens of each count. Keeps `ids` and `filled` true, also if the pass is
-        interrupted."""
-        for i, start in enumerate(at):
-            self.filled[row + i] = min(self.filled[row + i], start)
+        """One forward pass over `tokens` [b, T] for those slots, of which the first `real[i]` of
+        row i mean something; the entries of the first `count[i]` count. Keeps `ids` and `filled`
+        true, also if the pass is interrupted."""
+        for slot, start in zip(slots, at, strict=True):
+            self.filled[slot] = min(self.filled[slot], start)
         # a draft model may know fewer ids than the target: it then reads others, which is harmless
         known = self._on_device(tokens).clamp(max=self.model.vocab_size - 1)
-        output = self._pass(known, at, row, want, parents)
-        for i, (start, n) in enumerate(zip(at, count, strict=True)):
-            if n and self.filled[row + i] == start:
-                slots = self.ids[row + i, start : start + n]
-                slots.copy_(tokens[i, :n], non_blocking=True)
+        limit = self.vocab if want == "top" else None
+        logits = want == "logits"
+        output = self._passes(known, at, self.cache, slots, real, parents, logits, limit)
+        for i, (slot, start, n) in enumerate(zip(slots, at, count, strict=True)):
+            if n and self.filled[slot] == start:
+                self.ids[slot, start : start + n].copy_(tokens[i, :n], non_blocking=True)
                 if self.taps and output.hidden is not None:
-                    real = n if parents is None else len(tokens[i])  # of a tree `keep` chooses
-                    kept = self._keep(output.hidden)[row + i, start : start + real]
-                    kept.copy_(output.hidden[i, :real])
-                self.filled[row + i] = start + n
+                    kept = self._keep(output.hidden)[slot, start : start + real[i]]
+                    kept.copy_(output.hidden[i, : real[i]])  # of a tree `keep` chooses
+                self.filled[slot] = start + n
         if output.top is not None:
             return output.top
         return torch.empty(0) if output.logits is None else output.logits[..., : self.vocab]
-
-    def _pass(
-        self, tokens: Tensor, at: Sequence[int], row: int, want: Want, parents: Tensor | None
-    ) -> Output:
-        best = self._best if want == "top" else None
-        logits = want == "logits"
-        if parents is None:
-            if best:
-                return best(tokens, at, self.cache, row=row, limit=self.vocab)
-            return self.model.forward(tokens, at, self.cache, row=row, logits=logits)
-        if not self.branches:
-            raise ValueError("this model reads chains alone, and the draft is a tree")
-        if best:
-            return best(tokens, at, self.cache, row=row, limit=self.vocab, parents=parents)
-        model = cast("Branching", self.model)
-        return model.forward(tokens, at, self.cache, row=row, logits=logits, parents=parents)
 
     def _keep(self, hidden: Tensor) -> Tensor:
         if self.hidden is None:

@@ -37,13 +37,13 @@ class Follows(Protocol):
         tokens: Tensor,
         at: Sequence[int],
         cache: Any,
+        rows: Sequence[int],
         *,
-        row: int = 0,
         parents: Tensor | None = None,
     ) -> Tensor:
         """Read `states` [B, T, D], each with the token [B, T] that follows it, into entries from
-        `at[b]` on of the rows `row`..; entry i sees the entries 0..i, or with `parents` those that
-        a `Branching` model's node would. The states [B, T, D] that come out: what `score` takes,
+        `at[b]` on of row `rows[b]`; entry i sees the entries 0..i, or with `parents` those that a
+        `Branching` model's node would. The states [B, T, D] that come out: what `score` takes,
         and what stands in for the next position's features."""
         ...
 
@@ -56,7 +56,8 @@ class Follower:
     """`model` beside `target`, whose `hidden` holds the features that it reads.
 
     `ids` [B, S] holds the tokens that the entries were computed from (entry j: those up to j + 1)
-    and `filled[b]` how many entries of row b were computed from the target's own features.
+    and `filled[b]` how many entries of row b were computed from the target's own features; row b of
+    some sequences has row `slots[b]` of all that.
     """
 
     def __init__(self, target: CachedModel, model: Follows) -> None:
@@ -70,10 +71,11 @@ class Follower:
 
     def seen(self, seqs: Sequences, row: int) -> int:
         """How many leading entries of `row` were computed from its committed tokens."""
-        most = min(self.filled[row], seqs.lengths[row] - 1)
+        slot = seqs.slots[row]
+        most = min(self.filled[slot], seqs.lengths[row] - 1)
         if most <= 0:
             return 0
-        same = self.ids[row, : most + 1] == seqs.tokens[row, : most + 1]
+        same = self.ids[slot, : most + 1] == seqs.tokens[row, : most + 1]
         return most if bool(same.all()) else max(0, int(same.to(torch.int8).argmin()) - 1)
 
     def read(self, seqs: Sequences) -> Tensor:
@@ -82,26 +84,53 @@ class Follower:
         self.target.sync(seqs)
         ends = [n - 1 if run else 0 for n, run in zip(seqs.lengths, seqs.running, strict=True)]
         start = [
-            min(self.seen(seqs, b), end - 1) if end else self.filled[b]
+            min(self.seen(seqs, b), end - 1) if end else self.filled[seqs.slots[b]]
             for b, end in enumerate(ends)
         ]
         for b, end in enumerate(ends):
-            while end - start[b] > _FEW:
-                count = min(CHUNK, end - 1 - start[b])
-                self._read(seqs, [start[b]], [count], b)
-                start[b] += count
+            if end - start[b] > _FEW:
+                self._catch_up(seqs, b, start[b], None)
+                start[b] = end - 1
         count = [end - begin if end else 0 for begin, end in zip(start, ends, strict=True)]
-        states = self._read(seqs, start, count, 0)
+        states = self._read(seqs, start, count, range(seqs.batch))
         rows = torch.arange(len(count), device=states.device)
         last = torch.tensor([max(0, n - 1) for n in count]).to(states.device, non_blocking=True)
         self._states = states[rows, last][:, None]
         return self.model.score(self._states[:, 0])
 
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """Read all entries but the last of every running row, as far as the target has read, at
+        most `budget` of them. How many are still unread of those."""
+        left = 0
+        for b in range(seqs.batch):
+            if not seqs.running[b]:
+                continue
+            start = self.seen(seqs, b)
+            end = min(seqs.lengths[b] - 2, self.target.filled[seqs.slots[b]])
+            if start < end and (budget is None or budget > 0):
+                read = self._catch_up(seqs, b, start, budget, end)
+                budget = None if budget is None else budget - read
+                start += read
+            left += max(0, end - start)
+        return left
+
+    def _catch_up(
+        self, seqs: Sequences, row: int, start: int, budget: int | None, end: int | None = None
+    ) -> int:
+        """Read a row's entries from `start` on, to the last but one or to `end`, at most `budget`;
+        how many."""
+        end = seqs.lengths[row] - 2 if end is None else end
+        stop = end if budget is None else min(end, start + budget)
+        for at in range(start, stop, CHUNK):
+            self._read(seqs, [at], [min(CHUNK, stop - at)], [row])
+        return stop - start
+
     def extend(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
         """Logits [B, V'] behind one more token a row, `tokens` [B]: the draft's token number
         `behind` (from 0). Call after `read`, for `behind` = 0, 1, …"""
         at = self._places(seqs, behind)
-        self._states = self.model.forward(self._states, tokens[:, None], at, self.cache)
+        states, tokens = self._states, tokens[:, None]
+        self._states = self.model.forward(states, tokens, at, self.cache, seqs.slots)
         return self.model.score(self._states[:, 0])
 
     def level(self, seqs: Sequences, tokens: Tensor, parents: Tensor) -> Tensor:
@@ -112,37 +141,39 @@ class Follower:
         above = (parents[:, before:, None] + 1).expand(-1, -1, self._states.shape[-1])
         states = self._states.gather(1, above.to(self._states.device, non_blocking=True))
         tokens = tokens.to(states.device, non_blocking=True)
-        states = self.model.forward(states, tokens, at, self.cache, parents=parents)
+        states = self.model.forward(states, tokens, at, self.cache, seqs.slots, parents=parents)
         self._states = torch.cat([self._states, states], 1)
         return self.model.score(states.flatten(0, 1)).view(*tokens.shape, -1)
 
     def _places(self, seqs: Sequences, behind: int) -> list[int]:
         """Where the entry goes that is made with the drafted token `behind`."""
         return [
-            n - 1 + behind if run else filled
-            for n, run, filled in zip(seqs.lengths, seqs.running, self.filled, strict=True)
+            n - 1 + behind if run else self.filled[slot]
+            for n, run, slot in zip(seqs.lengths, seqs.running, seqs.slots, strict=True)
         ]
 
-    def _read(self, seqs: Sequences, at: Sequence[int], count: Sequence[int], row: int) -> Tensor:
-        """One pass over the entries from `at` on of rows from `row` on, the first `count[i]` of
-        each real. Keeps `ids` and `filled` true, also if the pass is interrupted."""
+    def _read(
+        self, seqs: Sequences, at: Sequence[int], count: Sequence[int], rows: Sequence[int]
+    ) -> Tensor:
+        """One pass over the entries from `at` on of those rows, the first `count[i]` of each real.
+        Keeps `ids` and `filled` true, also if the pass is interrupted."""
+        slots = [seqs.slots[b] for b in rows]
         features = self.target.hidden
         assert features is not None, "the target has read nothing yet"
         width = max(1, *count)
-        for i, (start, n) in enumerate(zip(at, count, strict=True)):
+        for slot, start, n in zip(slots, at, count, strict=True):
             if n:
-                self.filled[row + i] = min(self.filled[row + i], start)
-        rows = range(row, row + len(at))
+                self.filled[slot] = min(self.filled[slot], start)
         # both buffers have slack behind the longest sequence, so that padding ends within them
-        known = torch.stack([features[b, s : s + width] for b, s in zip(rows, at, strict=True)])
+        known = torch.stack([features[b, s : s + width] for b, s in zip(slots, at, strict=True)])
         next_ids = [_padded(seqs.tokens[b, s + 1 :], width) for b, s in zip(rows, at, strict=True)]
         tokens = torch.stack(next_ids).to(known.device, non_blocking=True)
-        states = self.model.forward(self.model.combine(known), tokens, at, self.cache, row=row)
-        for i, (start, n) in enumerate(zip(at, count, strict=True)):
+        states = self.model.forward(self.model.combine(known), tokens, at, self.cache, slots)
+        for b, slot, start, n in zip(rows, slots, at, count, strict=True):
             if n:
                 read = slice(start, start + n + 1)
-                self.ids[row + i, read] = seqs.tokens[row + i, read]
-                self.filled[row + i] = start + n
+                self.ids[slot, read] = seqs.tokens[b, read]
+                self.filled[slot] = start + n
         return states
 
 

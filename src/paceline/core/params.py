@@ -6,8 +6,12 @@ import math
 import numbers
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from paceline.errors import PacelineError
+
+if TYPE_CHECKING:
+    from paceline.core.protocols import Grammar
 
 
 @dataclass(frozen=True)
@@ -16,14 +20,20 @@ class SamplingParams:
 
     The target's distribution p is made from its logits in this order, at every position from the
     prefix of that position: repetition penalty (prompt and output; Keskar et al. 2019), frequency
-    and presence penalty (output only), `logit_bias`, end tokens masked below `min_tokens`,
-    temperature (0 = greedy), top-k (0 = off), top-p, min-p.
+    and presence penalty (output only), `logit_bias`, end tokens masked below `min_tokens`, what
+    `grammar` does not allow masked (see `paceline.text.grammar`), temperature (0 = greedy), top-k
+    (0 = off), top-p, min-p.
 
     `max_tokens`: at most so many new tokens; None = as far as the context reaches. `stop`: strings
     that end the text (left out of it). `stop_token_ids`: further end tokens. `ignore_eos`: the
     model's own end tokens do not end it. `seed`: None = a fresh one for each request. `logprobs`:
     report each token's log-probability under the model's raw logits, and those of so many of the
-    likeliest tokens (0 = of the token alone). Raises PacelineError, naming the field.
+    likeliest tokens (0 = of the token alone). `trace`: each token says how it was made (see
+    `paceline.text.completion.Making`).
+
+    How it is sped up, where a request wants it otherwise than its generator does: `k`: drafted
+    tokens a round at most; `draft`: one of the drafters that are loaded, or "none"; `verify`: the
+    verifier. Raises PacelineError, naming the field.
     """
 
     max_tokens: int | None = 256
@@ -41,6 +51,11 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     seed: int | None = None
     logprobs: int | None = None
+    grammar: Grammar | None = None
+    k: int | None = None
+    draft: str | None = None
+    verify: str | None = None
+    trace: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -70,6 +85,11 @@ class SamplingParams:
             _whole("seed", self.seed, -(2**63), 2**64 - 1)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0)
+        if self.k is not None:
+            _whole("k", self.k, 0)
+        if self.grammar is not None:
+            _fits_grammar("ignore_eos", self.ignore_eos)
+            _fits_grammar("min_tokens", self.min_tokens)
 
     @property
     def greedy(self) -> bool:
@@ -79,7 +99,7 @@ class SamplingParams:
     @property
     def argmax_suffices(self) -> bool:
         """True if the raw logits' largest is all that a round needs to know of them."""
-        return self.greedy and not self.adjusts and self.logprobs is None
+        return self.greedy and not self.adjusts and self.logprobs is None and not self.trace
 
     @property
     def adjusts(self) -> bool:
@@ -90,7 +110,13 @@ class SamplingParams:
             or self.presence_penalty
             or self.logit_bias
             or self.min_tokens
+            or self.grammar
         )
+
+
+def _fits_grammar(name: str, value: int) -> None:
+    if value:
+        raise PacelineError(f"a grammar says where the output ends: leave out {name}")
 
 
 def _kind(name: str, value: object, kind: type, what: str) -> None:

@@ -45,6 +45,26 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class Ragged(Protocol):
+    """A `Model` that reads rows of different lengths, wherever they lie in the cache, without
+    padding: its `forward`, and its `best` if it has one, take two further keywords. `rows[b]`: row
+    of the cache that row b of the tokens is read into, each another (None: `row` and those behind
+    it). `counts[b]`: only so many of its tokens are read, 0 allowed (None: all); what comes out
+    for the others is undefined."""
+
+    ragged: bool
+
+
+@runtime_checkable
+class Copies(Protocol):
+    """A `Model` whose cache entries can be copied from row to row."""
+
+    def copy(self, cache: Any, source: int, row: int, count: int) -> None:
+        """Make the first `count` entries of `row` those of `source`."""
+        ...
+
+
+@runtime_checkable
 class Ranks(Protocol):
     """A `Model` that can also tell the likeliest tokens without writing the logits down."""
 
@@ -105,11 +125,46 @@ class Branching(Protocol):
         ...
 
 
+class Matcher(Protocol):
+    """A grammar beside the output of one request: a cache over its tokens, and never told of what
+    was rejected."""
+
+    def allowed(
+        self, output: Sequence[int], draft: Sequence[int], parents: Sequence[int]
+    ) -> Tensor:
+        """Which ids may follow `output`, and which each drafted token: [len(draft) + 1, V'] bool on
+        the CPU. Token t follows token `parents[t]` < t (-1: the output). Behind what the grammar
+        does not allow everything is: its p is 0, so nothing there is ever reached."""
+        ...
+
+    def complete(self, output: Sequence[int]) -> bool:
+        """Whether `output` matches, nothing may follow it, and there is no end token to say so:
+        the request then ends as it is."""
+        ...
+
+
+class Grammar(Protocol):
+    """What an output must match."""
+
+    def start(self) -> Matcher:
+        """For one request, which has put out nothing yet."""
+        ...
+
+
 class Drafter(Protocol):
     """Proposes tokens. Sees committed tokens and is told nothing else: no reset, no rollback."""
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """At most `k[b]` tokens for each running row b and none for the others."""
+        ...
+
+
+@runtime_checkable
+class Syncs(Protocol):
+    """A `Drafter`, or what one reads with, that can read what is committed a part at a time."""
+
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """See `CachedModel.sync`."""
         ...
 
 
@@ -178,8 +233,9 @@ class Pace(Protocol):
 class Paces(Protocol):
     """A `Controller` that has a say while drafts are made."""
 
-    def pace(self, index: int, confidence: float | None = None) -> Pace:
+    def pace(self, index: int, confidence: float | None = None, draft: str | None = None) -> Pace:
         """What it tells the drafter of that number (from 0, in the order in which they are asked).
         `confidence`: given for one that asks at each step whether to go `further`; where it would
-        end a draft by itself, 0: nowhere."""
+        end a draft by itself, 0: nowhere. `draft`: it drafts for the requests that name that; None:
+        for those that name no other."""
         ...

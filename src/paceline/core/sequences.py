@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from paceline.core.noise import DRAFT, Noise, draw, race, uniforms
 from paceline.core.params import SamplingParams
+from paceline.core.protocols import Matcher
 from paceline.core.target import Prefix, Target, target
 from paceline.core.tree import heights, parents_of
 from paceline.core.types import Draft, Emitted, Finish, Verdict
@@ -24,7 +26,8 @@ class Sequences:
     `tokens` [B, S] int64, right-padded; `lengths[b]` of them are committed, the first
     `prompts[b]` of which were given. `running[b]`: the row still grows, up to `limits[b]` tokens.
     `params[b]`: its sampling; `eos[b]`: the tokens that end it; `seeds[b]`: its randomness;
-    `requests[b]`: a new object for each request, by which it is known.
+    `requests[b]`: a new object for each request, by which it is known; `matchers[b]`: of its
+    grammar, if it has one. `slots[b]`: the row of every cache that this row is read into.
     `coupled`: drafters draw by the race that the target's tokens are drawn by (see `race`); only
     for a verifier that draws so too, as a draft is then not independent of the target's tokens.
     """
@@ -40,6 +43,10 @@ class Sequences:
         self.eos: list[frozenset[int]] = [frozenset()] * batch
         self.seeds = [0] * batch
         self.requests = [object()] * batch
+        self.matchers: list[Matcher | None] = [None] * batch
+        self.slots = list(range(batch))
+        self._origin: Sequences | None = None  # of a selection: what it was selected from
+        self._shared = False  # with whom it may share its tokens
 
     @property
     def batch(self) -> int:
@@ -53,13 +60,7 @@ class Sequences:
         `ignore_eos`) and `params.stop_token_ids`. Raises PacelineError if the prompt is empty or
         leaves no room for a token."""
         room = self.tokens.shape[1]
-        if not ids:
-            raise PacelineError("the prompt is empty: it needs at least one token")
-        if len(ids) >= room:
-            raise PacelineError(
-                f"the prompt has {len(ids)} tokens and the context holds {room}: "
-                f"shorten it to at most {room - 1}"
-            )
+        check_room(len(ids), room)
         self.tokens[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
         self.lengths[row] = self.prompts[row] = len(ids)
         wanted = room if params.max_tokens is None else len(ids) + params.max_tokens
@@ -70,6 +71,7 @@ class Sequences:
         fresh = 0 if self.coupled else secrets.randbits(64)
         self.seeds[row] = fresh if params.seed is None else params.seed
         self.requests[row] = object()
+        self.matchers[row] = params.grammar.start() if params.grammar else None
         self.running[row] = True
 
     def finish(self, row: int) -> None:
@@ -81,6 +83,26 @@ class Sequences:
         view = copy.copy(self)
         view.running = [run and b in rows for b, run in enumerate(self.running)]
         return view
+
+    def select(self, rows: Sequence[int]) -> Sequences:
+        """Those rows alone, in that order, to be read and drafted for side by side. What is
+        committed to them here is committed to these sequences too."""
+        part = copy.copy(self)
+        part._origin = self
+        part.slots = [self.slots[b] for b in rows]
+        part.lengths = [self.lengths[b] for b in rows]
+        part.prompts = [self.prompts[b] for b in rows]
+        part.limits = [self.limits[b] for b in rows]
+        part.running = [self.running[b] for b in rows]
+        part.params = [self.params[b] for b in rows]
+        part.eos = [self.eos[b] for b in rows]
+        part.seeds = [self.seeds[b] for b in rows]
+        part.requests = [self.requests[b] for b in rows]
+        part.matchers = [self.matchers[b] for b in rows]
+        first, last = rows[0], rows[-1]
+        part._shared = list(rows) == list(range(first, last + 1))
+        part.tokens = self.tokens[first : last + 1] if part._shared else self.tokens[list(rows)]
+        return part
 
     def committed(self, row: int) -> Tensor:
         """The committed ids of a row, [lengths[row]] int64: a view."""
@@ -94,7 +116,9 @@ class Sequences:
 
     def probs(self, logits: Tensor, draft: Draft) -> Target:
         """p from the target's `logits` [B, K+1, V], position by position behind `draft`."""
-        return target(logits, [self._prefix(b, draft) for b in range(self.batch)])
+        p = target(logits, [self._prefix(b, draft) for b in range(self.batch)])
+        verify = [params.verify for params in self.params]
+        return replace(p, verify=verify) if any(verify) else p
 
     def _prefix(self, row: int, draft: Draft) -> Prefix | None:
         if not self.running[row]:
@@ -108,6 +132,7 @@ class Sequences:
             proposed,
             self.eos[row],
             None if draft.parents is None else parents_of(draft, row),
+            self.matchers[row],
         )
 
     def noise(self, draft: Draft) -> Noise:
@@ -151,16 +176,41 @@ class Sequences:
                 finish = "error"
                 break
             fresh.append(token)
-            if token in self.eos[row]:
+            if token in self.eos[row] or self._complete(row, fresh):
                 finish = "stop"
                 break
             if start + len(fresh) == self.limits[row]:
                 finish = "length"
                 break
-        self.tokens[row, start : start + len(fresh)] = torch.tensor(fresh, dtype=torch.int64)
-        self.lengths[row] = start + len(fresh)
-        self.running[row] = finish is None
+        self._grow(row, torch.tensor(fresh, dtype=torch.int64), finish is None)
         return Emitted(fresh, drafted, min(accepted, len(fresh)), finish)
+
+    def _complete(self, row: int, fresh: list[int]) -> bool:
+        """Whether the row's grammar ends it behind the `fresh` tokens."""
+        if (matcher := self.matchers[row]) is None:
+            return False
+        output: list[int] = self.committed(row)[self.prompts[row] :].tolist()  # pyright: ignore
+        return matcher.complete([*output, *fresh])
+
+    def _grow(self, row: int, fresh: Tensor, running: bool) -> None:
+        start, slot = self.lengths[row], self.slots[row]
+        self.lengths[row] = end = start + len(fresh)
+        if not self._shared:
+            self.tokens[row, start:end] = fresh
+        self.running[row] = running
+        if (origin := self._origin) is not None:
+            origin._grow(origin.slots.index(slot), fresh, running)
+
+
+def check_room(prompt: int, room: int) -> None:
+    """Raise PacelineError for a prompt of no tokens, or of so many that `room` has none left."""
+    if not prompt:
+        raise PacelineError("the prompt is empty: it needs at least one token")
+    if prompt >= room:
+        raise PacelineError(
+            f"the prompt has {prompt} tokens and the context holds {room}: "
+            f"shorten it to at most {room - 1}"
+        )
 
 
 def _within_reach(draft: Draft, verdict: Verdict, row: int, accepted: int) -> int:

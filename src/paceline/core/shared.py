@@ -7,13 +7,14 @@ where the target's next pass writes anyway.
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from paceline.core.cached import CachedModel
-from paceline.core.protocols import Branching, Model
+from paceline.core.passes import Passes
+from paceline.core.protocols import Model
 from paceline.core.sequences import Sequences
 
 
@@ -24,6 +25,7 @@ class Shared:
         self.target = target
         self.model = model
         self.vocab = min(target.vocab, model.vocab_size)
+        self._passes = Passes(model)
 
     def read(self, seqs: Sequences) -> Tensor:
         """Logits [B, V] behind the last committed token of each running row."""
@@ -41,16 +43,25 @@ class Shared:
         be `Branching`."""
         before = parents.shape[1] - tokens.shape[1]
         at = [place + before for place in self.target.lend(seqs, 0)]
-        model = cast("Branching", self.model)
-        output = model.forward(self._known(tokens), at, self.target.cache, parents=parents)
-        assert output.logits is not None
-        return output.logits[..., : self.vocab]
+        real = [tokens.shape[1] * run for run in seqs.running]
+        return self._logits(seqs, tokens, at, real, parents)
 
     def _feed(self, seqs: Sequences, tokens: Tensor, behind: int) -> Tensor:
-        at = self.target.lend(seqs, behind)
-        output = self.model.forward(self._known(tokens)[:, None], at, self.target.cache)
+        at, real = self.target.lend(seqs, behind), [int(run) for run in seqs.running]
+        return self._logits(seqs, tokens[:, None], at, real, None)[:, 0]
+
+    def _logits(
+        self,
+        seqs: Sequences,
+        tokens: Tensor,
+        at: Sequence[int],
+        real: Sequence[int],
+        parents: Tensor | None,
+    ) -> Tensor:
+        known, cache = self._known(tokens), self.target.cache
+        output = self._passes(known, at, cache, seqs.slots, real, parents, True, None)
         assert output.logits is not None
-        return output.logits[:, 0, : self.vocab]
+        return output.logits[..., : self.vocab]
 
     def _known(self, tokens: Tensor) -> Tensor:
         tokens = tokens.to(self.model.device, non_blocking=True)

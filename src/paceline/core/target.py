@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.params import SamplingParams
+from paceline.core.protocols import Matcher
 from paceline.core.shape import distribution
 from paceline.core.tree import ancestry, depths
 
@@ -22,7 +23,8 @@ class Target:
     everything masked): all that a greedy row needs, whose p is one-hot there; sampled rows have -1
     throughout. `sampled`: the rows with a temperature; `dense` [len(sampled), T, V] float32: their
     p, or None if there are none. Greedy rows never get a dense one. `adjusted[b]` [T, V]: the
-    logits after penalties, bias and masks, of those greedy rows that ask for any.
+    logits after penalties, bias and masks, of those greedy rows that ask for any. `verify[b]`: the
+    verifier that a row asks for; empty: none does.
     """
 
     logits: Tensor | None
@@ -30,14 +32,15 @@ class Target:
     sampled: Sequence[int] = ()
     dense: Tensor | None = None
     adjusted: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
+    verify: Sequence[str | None] = ()
 
 
 @dataclass(frozen=True)
 class Prefix:
     """What the penalties of one row need to know. `prompt` and `output`: committed ids. `draft`:
     proposed ids; `eos`: end tokens; `parents`: which proposed id each one follows (-1: the
-    committed ones; None: the one before it). Position t + 1 of the round stands behind proposed id
-    t and those on its path."""
+    committed ones; None: the one before it); `matcher`: of the row's grammar. Position t + 1 of the
+    round stands behind proposed id t and those on its path."""
 
     params: SamplingParams
     prompt: Tensor
@@ -45,6 +48,7 @@ class Prefix:
     draft: Tensor
     eos: Collection[int]
     parents: Sequence[int] | None = None
+    matcher: Matcher | None = None
 
 
 def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
@@ -55,18 +59,18 @@ def target(logits: Tensor, rows: Sequence[Prefix | None]) -> Target:
     # of rows that are sampled nobody asks for the likeliest, which costs as much as a softmax
     top = torch.full(logits.shape[:2], -1, dtype=torch.int64, device=logits.device)
     for b in batch:
-        if b not in sampled:
-            top[b] = _top(adjusted.get(b, logits[b]))
+        if (p := rows[b]) and b not in sampled:
+            real = len(p.draft) + 1  # what stands behind is padding
+            top[b, :real] = _top(adjusted.get(b, logits[b])[:real])
     greedy = {b: scores for b, scores in adjusted.items() if b not in sampled}
     if not sampled:
         return Target(logits, top, adjusted=greedy)
-    dense = torch.stack(
-        [
-            distribution(adjusted.get(b, logits[b]), p.params, p.params.temperature)
-            for b in sampled
-            if (p := rows[b])
-        ]
-    )
+    dense = torch.empty(len(sampled), *logits.shape[1:], device=logits.device)
+    for i, b in enumerate(sampled):
+        if p := rows[b]:
+            real, scores = len(p.draft) + 1, adjusted.get(b, logits[b])
+            dense[i, :real] = distribution(scores[:real], p.params, p.params.temperature)
+            dense[i, real:] = 0.0
     return Target(logits, top, sampled, dense, greedy)
 
 
@@ -83,6 +87,29 @@ def _adjust(logits: Tensor, row: Prefix) -> Tensor:
     scores = logits.clone()
     draft = row.draft.to(scores.device)
     parents = range(-1, len(draft) - 1) if row.parents is None else row.parents
+    if params.repetition_penalty != 1 or params.frequency_penalty or params.presence_penalty:
+        _penalise(scores, row, draft, parents)
+    for token, bias in params.logit_bias.items():
+        if token < vocabulary:
+            scores[:, token] += bias
+    early = params.min_tokens - len(row.output)  # positions that may not end yet
+    if early > 0:
+        ends = [token for token in row.eos if token < vocabulary]
+        soon = [0, *(t for t, depth in enumerate(depths(parents), 1) if depth + 1 < early)]
+        scores[torch.tensor(soon)[:, None], torch.tensor(ends, dtype=torch.int64)] = -torch.inf
+    if row.matcher is not None:
+        ids: list[int] = row.output.tolist()  # pyright: ignore
+        proposed: list[int] = row.draft.tolist()  # pyright: ignore
+        allowed = row.matcher.allowed(ids, proposed, parents)[:, :vocabulary].to(scores.device)
+        real, known = allowed.shape
+        scores[:real, :known].masked_fill_(~allowed, -torch.inf)
+        scores[:real, known:] = -torch.inf
+    return scores
+
+
+def _penalise(scores: Tensor, row: Prefix, draft: Tensor, parents: Sequence[int]) -> None:
+    """Apply the penalties to `scores` [T, V] in place."""
+    params, vocabulary = row.params, scores.shape[-1]
     output = torch.bincount(row.output, minlength=vocabulary)[:vocabulary].to(scores.device)
     seen = output + torch.bincount(row.prompt, minlength=vocabulary)[:vocabulary].to(scores.device)
     path: list[int] = []  # the drafted tokens that `output` and `seen` count
@@ -103,12 +130,3 @@ def _adjust(logits: Tensor, row: Prefix) -> Tensor:
             line.sub_(params.frequency_penalty * output)
         if params.presence_penalty:
             line.sub_(params.presence_penalty * (output > 0))
-    for token, bias in params.logit_bias.items():
-        if token < vocabulary:
-            scores[:, token] += bias
-    early = params.min_tokens - len(row.output)  # positions that may not end yet
-    if early > 0:
-        ends = [token for token in row.eos if token < vocabulary]
-        soon = [0, *(t for t, depth in enumerate(depths(parents), 1) if depth + 1 < early)]
-        scores[torch.tensor(soon)[:, None], torch.tensor(ends, dtype=torch.int64)] = -torch.inf
-    return scores

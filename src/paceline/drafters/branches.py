@@ -39,6 +39,7 @@ class Repeated(Sequences):
         self.eos = _repeat(origin.eos, copies)
         self.seeds = _repeat(origin.seeds, copies)
         self.coupled = origin.coupled
+        self.slots = [slot * copies + c for slot in origin.slots for c in range(copies)]
 
     def draft_noise(self, k: int) -> Tensor:
         """[B * copies, k], other numbers for each copy: token j of copy c has offset j * copies + c

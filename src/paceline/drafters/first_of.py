@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from paceline.core.protocols import Drafter
+from paceline.core.protocols import Drafter, Syncs
 from paceline.core.sequences import Sequences
 from paceline.core.tree import parents_of
 from paceline.core.types import Draft
@@ -18,6 +18,10 @@ class FirstOf:
 
     def __init__(self, *drafters: Drafter) -> None:
         self.drafters = drafters
+
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """See `paceline.core.protocols.Syncs`: all that read."""
+        return sum(d.sync(seqs, budget) for d in self.drafters if isinstance(d, Syncs))
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """The merged draft; q is a point mass for the rows whose drafter gave none."""

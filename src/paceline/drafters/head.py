@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from paceline.core.cached import CachedModel
-from paceline.core.protocols import Pace
+from paceline.core.protocols import Pace, Syncs
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 from paceline.drafters.grow import Growth, TreeSize
@@ -56,12 +56,16 @@ class HeadDrafter:
         pace: Pace | None = None,
     ) -> None:
         target.tap(head.taps)
-        reads = head.over(target)
+        self._reads = reads = head.over(target)
         if tree:
             self._drafts = Growth(growing(reads), tree, temperature, head.ids, target.vocab)
         else:
             own = Doubts(head.confidence) if head.confidence > 0 else None
             self._drafts = Chain(reads, temperature, head.ids, target.vocab, pace or own)
+
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """See `paceline.core.protocols.Syncs`; what the target has not read counts for nothing."""
+        return self._reads.sync(seqs, budget) if isinstance(self._reads, Syncs) else 0
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """At most `k[b]` tokens one behind the other for each running row, and none for one of a

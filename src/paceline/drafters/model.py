@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paceline.core.protocols import Pace
+from paceline.core.protocols import Pace, Syncs
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 from paceline.drafters.grow import Growth, TreeSize
@@ -30,6 +30,10 @@ class ModelDrafter:
             self._drafts = Growth(growing(cached), tree, temperature)
         else:
             self._drafts = Chain(cached, temperature, pace=pace)
+
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """See `paceline.core.protocols.Syncs`."""
+        return self.cached.sync(seqs, budget) if isinstance(self.cached, Syncs) else 0
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """`k[b]` tokens for each running row, fewer where the pace says so; of a tree, paths of at

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from paceline.core.protocols import Drafter, Pace
+from paceline.core.protocols import Drafter, Pace, Syncs
 from paceline.core.sequences import Sequences
 from paceline.core.types import Draft
 
@@ -20,6 +20,10 @@ class Paced:
         self.drafter = drafter
         self._pace = pace
         self._index = index
+
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """See `paceline.core.protocols.Syncs`."""
+        return self.drafter.sync(seqs, budget) if isinstance(self.drafter, Syncs) else 0
 
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """What the drafter proposes; nothing for rows for which it is not to be asked."""

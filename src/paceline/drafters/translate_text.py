@@ -57,7 +57,7 @@ class TranslateText:
         drafts: list[list[int]] = [[] for _ in steps]
         said: list[int] = []
         for j in range(max(steps)):
-            said, added = (self._next(said, j - 1), {}) if j else self._first(rows)
+            said, added = (self._next(said, j - 1), {}) if j else self._first(rows, seqs.batch)
             for b in tuple(rows):
                 if said[b] >= 0:
                     drafted[b] += added.get(b, [said[b]])
@@ -72,13 +72,13 @@ class TranslateText:
         padded = [draft + [0] * (width - len(draft)) for draft in drafts]
         return Draft(torch.tensor(padded, dtype=torch.int64).reshape(seqs.batch, width), lengths)
 
-    def _first(self, rows: Collection[int]) -> tuple[list[int], dict[int, list[int]]]:
-        """The first id of each row. It stands in the place of the row's last one where the draft
-        model would rather have said a longer token there (see `Reader.longer`): with what this
-        adds, in its own ids."""
+    def _first(self, rows: Collection[int], batch: int) -> tuple[list[int], dict[int, list[int]]]:
+        """The first id of each of `rows`, out of `batch`. It stands in the place of the row's last
+        one where the draft model would rather have said a longer token there (see `Reader.longer`):
+        with what this adds, in its own ids."""
         last = {b: self.reader.last(b) for b in rows}
         choice = {b: [i, *longer] for b, i in last.items() if (longer := self.reader.longer(b))}
-        said: list[int] = [-1] * self.reader.batch
+        said: list[int] = [-1] * batch
         added: dict[int, list[int]] = {}
         if choice:
             before = self.reader.before(choice)

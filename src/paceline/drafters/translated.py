@@ -46,15 +46,10 @@ class Reader:
         context: int,
     ) -> None:
         self._make, self._text, self._context = make, text, context
-        self._own = Sequences(batch, min(length, context))
+        self._own = self._now = Sequences(batch, min(length, context))
         self._cached = make(min(length, context))
         # the target's tokens that are settled, and how many ids of the draft's they are
         self._settled = [(torch.empty(0, dtype=torch.int64), 0)] * batch
-
-    @property
-    def batch(self) -> int:
-        """How many rows there are."""
-        return self._own.batch
 
     @property
     def device(self) -> torch.device:
@@ -64,62 +59,60 @@ class Reader:
     def follow(self, seqs: Sequences, k: Sequence[int]) -> list[int]:
         """Take what the running rows with `k[b]` > 0 have committed. How many ids, at most `k[b]`,
         the draft model may propose behind each: the other rows are left alone."""
-        for b in range(seqs.batch):
-            self._own.running[b] = bool(seqs.running[b] and k[b]) and self._take(seqs, b)
-        rows = zip(k, self._own.lengths, self._own.running, strict=True)
+        for b, slot in enumerate(seqs.slots):
+            self._own.running[slot] = bool(seqs.running[b] and k[b]) and self._take(seqs, b)
+        self._now = self._own.select(seqs.slots)
+        rows = zip(k, self._now.lengths, self._now.running, strict=True)
         return [min(n, self._context - length + 1) if run else 0 for n, length, run in rows]
 
     def tail(self, seqs: Sequences, row: int) -> list[int]:
         """The target's tokens at the end of a row whose ids later tokens may change."""
-        return _ids(seqs.committed(row)[len(self._settled[row][0]) :])
+        return _ids(seqs.committed(row)[len(self._settled[seqs.slots[row]][0]) :])
 
     def read(self) -> Tensor:
         """Logits [B, V] over the draft's ids behind each row that `follow` took."""
-        return self._cached.read(self._own)
+        return self._cached.read(self._now)
 
     def last(self, row: int) -> int:
         """The last of the draft's ids in a row that `follow` took."""
-        return int(self._own.tokens[row, self._own.lengths[row] - 1])
+        return int(self._now.tokens[row, self._now.lengths[row] - 1])
 
     def longer(self, row: int) -> Mapping[int, int]:
         """What the draft model might rather have said than the row's last id: longer tokens that
         begin with it, and for each the target's id of what it adds (-1: none)."""
-        several = self._own.lengths[row] > 1  # else nothing stands before it to ask the model at
+        several = self._now.lengths[row] > 1  # else nothing stands before it to ask the model at
         return self._text.longer(self.last(row)) if several else {}
 
     def before(self, rows: Collection[int]) -> Tensor:
         """Logits [B, V] like `read`, but behind all ids of `rows` except the last: rows that
         `follow` took and that have several. Call before `read`."""
-        lengths, running = list(self._own.lengths), list(self._own.running)
-        self._own.running = [b in rows for b in range(self._own.batch)]
-        for b in rows:
-            self._own.lengths[b] -= 1
-        logits = self._cached.read(self._own)
-        self._own.lengths, self._own.running = lengths, running
-        return logits
+        part = self._now.only(rows)
+        part.lengths = [n - (b in rows) for b, n in enumerate(self._now.lengths)]
+        return self._cached.read(part)
 
     def replace_last(self, row: int) -> None:
         """The row's first drafted id stands in the place of its last one."""
-        self._own.lengths[row] -= 1
+        self._now.lengths[row] -= 1
 
     def extend(self, tokens: Tensor, behind: int) -> Tensor:
         """Logits [B, V] behind one more of the draft's ids a row, `tokens` [B]: number `behind`
         (from 0) of its draft. Call after `read`, for `behind` = 0, 1, …"""
-        return self._cached.extend(self._own, tokens, behind)
+        return self._cached.extend(self._now, tokens, behind)
 
     def _take(self, seqs: Sequences, row: int) -> bool:
-        tokens, (known, at) = seqs.committed(row), self._settled[row]
+        slot = seqs.slots[row]
+        tokens, (known, at) = seqs.committed(row), self._settled[slot]
         if not torch.equal(known, tokens[: len(known)]):  # another request
             known, at = tokens[:0], 0
         closed, done, rest = self._text.read(_ids(tokens[len(known) :]), not len(known))
-        self._write(row, at, done + rest)
-        self._settled[row] = tokens[: len(known) + closed].clone(), at + len(done)
+        self._write(slot, at, done + rest)
+        self._settled[slot] = tokens[: len(known) + closed].clone(), at + len(done)
         length = at + len(done) + len(rest)
         fits = 0 < length <= self._context
-        self._own.lengths[row] = length if fits else 0
+        self._own.lengths[slot] = length if fits else 0
         return fits
 
-    def _write(self, row: int, at: int, ids: list[int]) -> None:
+    def _write(self, slot: int, at: int, ids: list[int]) -> None:
         """What does not fit is left out: such a row has outgrown the context for good."""
         ids = ids[: max(0, self._context - at)]
         room = self._own.tokens.shape[1]
@@ -131,7 +124,7 @@ class Reader:
             grown.lengths, grown.running = self._own.lengths, self._own.running
             self._own = grown
             self._cached = self._make(room)
-        self._own.tokens[row, at : at + len(ids)] = torch.tensor(ids, dtype=torch.int64)
+        self._own.tokens[slot, at : at + len(ids)] = torch.tensor(ids, dtype=torch.int64)
 
 
 def _ids(tokens: Tensor) -> list[int]:

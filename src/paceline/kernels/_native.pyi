@@ -132,7 +132,7 @@ class Decoder:
         tokens: Array | None,
         at: Sequence[int],
         cache: Array,
-        row: int,
+        rows: Sequence[int],
         hidden: Array,
         logits: Array | None = None,
         top: Array | None = None,
@@ -140,13 +140,16 @@ class Decoder:
         taps: list[int] = ...,
         states: Array | None = None,
         parents: Array | None = None,
+        counts: Sequence[int] | None = None,
     ) -> None:
-        """Read `tokens` [B, T] int64, row b from position at[b] on, into the rows from `row` on of
-        `cache` [layers, 2, batch, kv_heads, length, head_dim] float32; write `hidden` [B, T, D],
+        """Read `tokens` [B, T] int64, row b from position at[b] on, into row rows[b] of `cache`
+        [layers, 2, batch, kv_heads, length, head_dim] float32; write `hidden` [B, T, D],
         and `logits` [B, T, V] and `top` [B, T] int64 (the likeliest of the first `limit` ids) where
         they are given. With `states` [B, T, D] in place of tokens these enter the first layer. With
         `taps` (ascending) `hidden` is [B, T, taps * D]: the states that enter these layers, or for
         the number of layers leave the last, instead of what the final norm gives. With `parents`
-        [B, M] int64 they are the last T of M nodes of a tree (see `core.protocols.Branching`).
+        [B, M] int64 they are the last T of M nodes of a tree (see `core.protocols.Branching`). With
+        `counts` only the first counts[b] tokens of row b are read, and nothing is written for the
+        others.
         ValueError for sizes or positions that do not fit and for parents that are no tree,
         IndexError for a token that is none: then nothing has been read."""

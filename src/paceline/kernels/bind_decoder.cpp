@@ -64,17 +64,20 @@ void set_rope(Decoder& self, bool local, Array<const float, 2> cos, Array<const 
 }
 
 void forward(Decoder& self, Engine& engine, std::optional<Array<const std::int64_t, 2>> tokens,
-             const std::vector<std::int64_t>& at, Array<float, 6> cache, int row,
+             const std::vector<std::int64_t>& at, Array<float, 6> cache, std::vector<int> into,
              Array<float, 3> hidden, std::optional<Array<float, 3>> logits,
              std::optional<Array<std::int64_t, 2>> top, std::optional<int> limit,
              std::vector<int> taps, std::optional<Array<const float, 3>> states,
-             std::optional<Array<const std::int64_t, 2>> parents) {
+             std::optional<Array<const std::int64_t, 2>> parents,
+             std::optional<std::vector<int>> counts) {
     const std::size_t rows = hidden.shape(0), count = hidden.shape(1);
     const Shape& shape = self.shape();
     const auto need = [](bool fits, const char* what) {
         if (!fits) throw std::invalid_argument(what);
     };
     need(at.size() == rows, "at needs a position for each row of tokens");
+    need(into.size() == rows, "rows need one of the cache for each row of tokens");
+    need(!counts || counts->size() == rows, "counts need a number for each row of tokens");
     need(self.suits(int(cache.shape(0))) && cache.shape(1) == 2 &&
              int(cache.shape(3)) == shape.kv_heads && int(cache.shape(5)) == shape.head_dim,
          "this cache is another model's");
@@ -94,11 +97,12 @@ void forward(Decoder& self, Engine& engine, std::optional<Array<const std::int64
         .states = states ? states->data() : nullptr,
         .rows = int(rows),
         .count = int(count),
+        .counts = std::move(counts).value_or(std::vector<int>()),
+        .into = std::move(into),
         .at = at.data(),
         .cache = cache.data(),
         .batch = int(cache.shape(2)),
         .length = int(cache.shape(4)),
-        .row = row,
         .parents = parents ? parents->data() : nullptr,
         .nodes = parents ? int(parents->shape(1)) : 0,
         .hidden = hidden.data(),
@@ -163,9 +167,10 @@ void bind_decoder(nb::module_& m) {
             "window"_a = 0, "slots"_a = std::vector<int>())
         .def_prop_ro("nbytes", &Decoder::bytes)
         .def("set_rope", &set_rope, "local"_a, "cos"_a, "sin"_a)
-        .def("forward", &forward, "engine"_a, "tokens"_a.none(), "at"_a, "cache"_a, "row"_a,
+        .def("forward", &forward, "engine"_a, "tokens"_a.none(), "at"_a, "cache"_a, "rows"_a,
              "hidden"_a, "logits"_a = nb::none(), "top"_a = nb::none(), "limit"_a = nb::none(),
-             "taps"_a = std::vector<int>(), "states"_a = nb::none(), "parents"_a = nb::none());
+             "taps"_a = std::vector<int>(), "states"_a = nb::none(), "parents"_a = nb::none(),
+             "counts"_a = nb::none());
 }
 
 }  // namespace paceline

@@ -16,11 +16,15 @@ void need(bool fits, const char* what) {
 
 bool fits(const Vector& v, int size) { return v.empty() || int(v.size()) == size; }
 
+int count_of(const Call& call, int row) {
+    return call.counts.empty() ? call.count : call.counts[row];
+}
+
 void check_tree(const Call& call) {
     const int before = call.nodes - call.count;
     if (before < 0) throw std::invalid_argument("a tree has a parent for each of its tokens");
     for (int b = 0; b < call.rows; ++b) {
-        if (call.at[b] < before)
+        if (count_of(call, b) && call.at[b] < before)
             throw std::invalid_argument("a tree's node " + std::to_string(before) +
                                         " is not at position " + std::to_string(call.at[b]));
         for (int j = 0; j < call.nodes; ++j) {
@@ -102,32 +106,58 @@ void Decoder::check(const Call& call) const {
             throw std::invalid_argument("taps ascend from 0 to " + std::to_string(layers()));
     if (!call.tokens == !call.states || (call.tokens && !embedding_))
         throw std::invalid_argument("a pass reads states, or tokens where there is an embedding");
-    if (call.row < 0 || call.row > call.batch - call.rows)
-        throw std::invalid_argument("rows " + std::to_string(call.row) + ".." +
-                                    std::to_string(call.row + call.rows) +
-                                    " do not fit a cache of " + std::to_string(call.batch));
+    need(int(call.into.size()) == call.rows, "the number of rows");
+    need(call.counts.empty() || int(call.counts.size()) == call.rows, "the number of counts");
     const int length = std::min({call.length, ropes_[0].length, ropes_[1].length});
     for (int b = 0; b < call.rows; ++b) {
-        if (call.at[b] < 0 || call.at[b] > length - call.count)
+        const int row = call.into[b], count = count_of(call, b);
+        if (row < 0 || row >= call.batch)
+            throw std::invalid_argument("row " + std::to_string(row) + " does not fit a cache of " +
+                                        std::to_string(call.batch));
+        if (std::count(call.into.begin(), call.into.end(), row) > 1)
+            throw std::invalid_argument("row " + std::to_string(row) + " is read into twice");
+        if (count < 0 || count > call.count)
+            throw std::invalid_argument("a row of " + std::to_string(call.count) +
+                                        " tokens has not " + std::to_string(count));
+        if (count && (call.at[b] < 0 || call.at[b] > length - count))
             throw std::invalid_argument("positions " + std::to_string(call.at[b]) + ".." +
-                                        std::to_string(call.at[b] + call.count) +
+                                        std::to_string(call.at[b] + count) +
                                         " do not fit a cache of " + std::to_string(length));
+        for (int i = 0; call.tokens && i < count; ++i) {
+            const std::int64_t token = call.tokens[std::int64_t(b) * call.count + i];
+            if (token < 0 || token >= embedding_->rows)
+                throw std::out_of_range("token " + std::to_string(token) +
+                                        " is none of a vocabulary of " +
+                                        std::to_string(embedding_->rows));
+        }
     }
     if (call.parents) check_tree(call);
-    for (int i = 0; call.tokens && i < call.rows * call.count; ++i) {
-        if (call.tokens[i] < 0 || call.tokens[i] >= embedding_->rows)
-            throw std::out_of_range("token " + std::to_string(call.tokens[i]) +
-                                    " is none of a vocabulary of " +
-                                    std::to_string(embedding_->rows));
+}
+
+void Decoder::plan(const Call& call) {
+    places_.clear();
+    pieces_.clear();
+    for (int b = 0; b < call.rows; ++b) {
+        const int count = count_of(call, b), pieces = (count + ATTEND_AT_ONCE - 1) / ATTEND_AT_ONCE;
+        const int first = int(places_.size());
+        for (int i = 0; i < pieces; ++i) {
+            const int start = count * i / pieces, end = count * (i + 1) / pieces;
+            pieces_.push_back({first + start, end - start});
+        }
+        for (int i = 0; i < count; ++i)
+            places_.push_back({b, i, std::int64_t(b) * call.count + i});
     }
+    if (call.parents) plan_tree(call);
 }
 
 void Decoder::reserve(const Call& call, int threads) {
-    const int rows = call.rows * call.count;
+    const int rows = int(places_.size());
     x_.reserve(rows);
     y_.reserve(rows);
     for (Input* input : {&normed_, &heads_, &ffn_}) input->reserve(rows);
-    const std::int64_t end = *std::max_element(call.at, call.at + call.rows) + call.count;
+    std::int64_t end = 0;
+    for (int b = 0; b < call.rows; ++b)
+        if (const int count = count_of(call, b)) end = std::max(end, call.at[b] + count);
     const int group = shape_.heads / shape_.kv_heads;
     const std::int64_t size = std::min(call.count, ATTEND_AT_ONCE) * group * (end + LANES);
     // Larger steps, so that a growing sequence does not ask for memory at every token.
@@ -138,21 +168,20 @@ void Decoder::reserve(const Call& call, int threads) {
 }
 
 // The nodes of the tokens of a tree.
-void Decoder::plan(const Call& call) {
+void Decoder::plan_tree(const Call& call) {
+    const int before = call.nodes - call.count;
     nodes_.clear();
     own_.clear();
-    if (!call.parents) return;
     std::vector<std::size_t> ends;
-    for (int b = 0; b < call.rows; ++b) {
-        const std::int64_t* parents = call.parents + std::int64_t(b) * call.nodes;
-        const std::int64_t base = call.at[b] - (call.nodes - call.count);
-        for (int i = call.nodes - call.count; i < call.nodes; ++i) {
-            const std::size_t from = own_.size();
-            for (std::int64_t j = i; j >= 0; j = parents[j]) own_.push_back(base + j);
-            std::reverse(own_.begin() + from, own_.end());
-            ends.push_back(own_.size());
-            nodes_.push_back({base + std::int64_t(own_.size() - from) - 1, nullptr});
-        }
+    for (const Place& place : places_) {
+        const std::int64_t* parents = call.parents + std::int64_t(place.row) * call.nodes;
+        const std::int64_t base = call.at[place.row] - before;
+        const std::size_t from = own_.size();
+        for (std::int64_t j = before + place.index; j >= 0; j = parents[j])
+            own_.push_back(base + j);
+        std::reverse(own_.begin() + from, own_.end());
+        ends.push_back(own_.size());
+        nodes_.push_back({base + std::int64_t(own_.size() - from) - 1, nullptr});
     }
     for (std::size_t i = 0; i < ends.size(); ++i)  // now that they no longer move
         nodes_[i].own = own_.data() + (i ? ends[i - 1] : 0);
@@ -162,8 +191,9 @@ void Decoder::forward(Engine& engine, const Call& call) {
     if (call.rows < 1 || call.count < 1) throw std::invalid_argument("a pass needs a token");
     std::lock_guard lock(busy_);
     check(call);
-    reserve(call, engine.pool.size());
     plan(call);
+    if (places_.empty()) throw std::invalid_argument("a pass needs a token");
+    reserve(call, engine.pool.size());
     Pass pass(*this, *engine.isa, call);
     engine.pool.run([&](Pool::Team& team) { pass.run(team); });
 }

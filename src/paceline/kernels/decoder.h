@@ -11,6 +11,9 @@
 
 namespace paceline {
 
+// Positions whose attention is computed together: keys and values are read once for all of them.
+constexpr int ATTEND_AT_ONCE = 8;
+
 using Vector = std::vector<float>;
 
 struct Layer {
@@ -36,14 +39,17 @@ struct Rope {
     std::shared_ptr<const void> owner;  // of both
 };
 
-// One pass: rows row.. of the cache read `count` tokens each, row b from position at[b] on.
+// One pass: row b reads the first counts[b] of its `count` tokens from position at[b] on, into row
+// into[b] of the cache. What stands behind them is not looked at, and nothing is written for it.
 struct Call {
     const std::int64_t* tokens;  // [rows][count]; null where there are states
     const float* states;         // [rows * count][hidden]: what enters the first layer; may be null
     int rows, count;
+    std::vector<int> counts;     // [rows], 0 to count; empty: all of them
+    std::vector<int> into;       // [rows], each another
     const std::int64_t* at;      // [rows]
     float* cache;                // [layers][2][batch][kv_heads][length][head_dim]
-    int batch, length, row;
+    int batch, length;
     // [rows][nodes], or null: the tokens are the last `count` of so many nodes of a tree. Node j's
     // entry lies at at[b] - (nodes - count) + j; it follows node parents[j] < j, -1: what lies in
     // front of the tree.
@@ -85,6 +91,16 @@ public:
 
 private:
     friend class Pass;
+    // One token of a pass: number `index` of row `row`; `out`: where its results go.
+    struct Place {
+        int row, index;
+        std::int64_t out;
+    };
+    // `count` tokens of one row whose attention is computed together; `first`: the place of the
+    // first of them.
+    struct Piece {
+        int first, count;
+    };
     // What one chunk of the output layer has for one row.
     struct Pick {
         float value;
@@ -92,8 +108,9 @@ private:
     };
 
     void check(const Call& call) const;
-    void reserve(const Call& call, int threads);
     void plan(const Call& call);
+    void plan_tree(const Call& call);
+    void reserve(const Call& call, int threads);
 
     Shape shape_;
     std::vector<Layer> layers_;
@@ -111,8 +128,10 @@ private:
     Input normed_, heads_, ffn_;      // what the products read
     Rows scores_;                     // a row a thread
     Rows scored_;                     // logits of a chunk and a tile, a row a thread
-    std::vector<Pick> picks_;         // [chunks][rows]
-    std::vector<Node> nodes_;         // [rows]; of a chain: none
+    std::vector<Place> places_;       // of all tokens of a pass, row by row
+    std::vector<Piece> pieces_;
+    std::vector<Pick> picks_;         // [chunks][places]
+    std::vector<Node> nodes_;         // [places]; of a chain: none
     std::vector<std::int64_t> own_;   // of all nodes, one's behind another's
 };
 

@@ -13,7 +13,7 @@ Pass::Pass(Decoder& decoder, const Isa& isa, const Call& call)
     : d_(decoder),
       isa_(isa),
       call_(call),
-      rows_(call.rows * call.count),
+      rows_(int(decoder.places_.size())),
       tiles_(tile_count(rows_)) {}
 
 void Pass::run(Team& team) const {
@@ -37,7 +37,7 @@ void Pass::run(Team& team) const {
     const bool scored = call_.logits || call_.top;
     norm(team, post, d_.norm_, scored ? d_.head_.coded() : 0, tap(d_.layers()));
     if (call_.taps.empty()) team.each(rows_, [&](int r) {
-        std::memcpy(call_.hidden + std::int64_t(r) * d_.hidden(), d_.normed_.row(r),
+        std::memcpy(call_.hidden + d_.places_[r].out * d_.hidden(), d_.normed_.row(r),
                     d_.hidden() * sizeof(float));
     });
     if (scored) head(team);
@@ -50,10 +50,10 @@ void Pass::embed(Team& team) const {
         float* x = d_.x_.row(r);
         if (call_.states) {
             const std::int64_t size = d_.hidden();
-            std::memcpy(x, call_.states + r * size, size * sizeof(float));
+            std::memcpy(x, call_.states + d_.places_[r].out * size, size * sizeof(float));
             return;
         }
-        decode(*d_.embedding_, int(call_.tokens[r]), x);
+        decode(*d_.embedding_, int(call_.tokens[d_.places_[r].out]), x);
         if (scale == 1.0f) return;
         for (int i = 0; i < d_.hidden(); ++i) x[i] *= scale;
     });
@@ -74,7 +74,7 @@ void Pass::norm(Team& team, const Vector* post, const Vector& weight, int coded,
             isa_.add(d_.y_.row(r), size, x);
         }
         if (tap >= 0) {
-            const std::int64_t at = std::int64_t(r) * call_.taps.size() + tap;
+            const std::int64_t at = d_.places_[r].out * call_.taps.size() + tap;
             std::memcpy(call_.hidden + at * size, x, size * sizeof(float));
         }
         isa_.rms_norm(x, weight.data(), eps, size, d_.normed_.row(r));
@@ -97,7 +97,8 @@ void Pass::product(Team& team, const Linear& linear, const Input& input, bool re
 }
 
 float* Pass::keys(int layer, int row, int head) const {
-    const std::int64_t first = std::int64_t(d_.slots_[layer]) * 2 * call_.batch + call_.row + row;
+    const std::int64_t first =
+        std::int64_t(d_.slots_[layer]) * 2 * call_.batch + call_.into[row];
     const std::int64_t at = first * d_.shape_.kv_heads + head;
     return call_.cache + at * call_.length * d_.shape_.head_dim;
 }
@@ -112,8 +113,8 @@ void Pass::rotate(Team& team, int layer) const {
     const int dim = d_.shape_.head_dim, heads = d_.shape_.heads, kv_heads = d_.shape_.kv_heads;
     const int group = heads / kv_heads;
     team.each(rows_ * kv_heads, [&](int i) {
-        const int r = i / kv_heads, h = i % kv_heads, row = r / call_.count;
-        const std::int64_t entry = call_.at[row] + r % call_.count;
+        const int r = i / kv_heads, h = i % kv_heads, row = d_.places_[r].row;
+        const std::int64_t entry = call_.at[row] + d_.places_[r].index;
         const std::int64_t position = call_.parents ? d_.nodes_[r].position : entry;
         const auto turn = [&](float* x, const Vector& norm) {
             if (!norm.empty()) isa_.rms_norm(x, norm.data(), d_.shape_.eps, dim, x);
@@ -132,24 +133,23 @@ void Pass::rotate(Team& team, int layer) const {
 void Pass::attend(Team& team, int layer) const {
     const Shape& shape = d_.shape_;
     const int dim = shape.head_dim, group = shape.heads / shape.kv_heads;
-    const int pieces = (call_.count + ATTEND_AT_ONCE - 1) / ATTEND_AT_ONCE;
-    const int items = call_.rows * shape.kv_heads * pieces;
+    const int pieces = int(d_.pieces_.size()), items = shape.kv_heads * pieces;
     // Where threads would get nothing, or wait long for the last, a group's heads are shared out.
     int parts = 1;
     while (parts < group && items * parts % team.size() && items * parts < 4 * team.size()) ++parts;
     team.each(items * parts, [&](int i) {
         const int part = i % parts, item = i / parts;
-        const int piece = item % pieces, row = item / pieces / shape.kv_heads;
-        const int head = item / pieces % shape.kv_heads;
+        const auto [r, count] = d_.pieces_[item / shape.kv_heads];
+        const int head = item % shape.kv_heads, row = d_.places_[r].row;
         const int from = group * part / parts, to = group * (part + 1) / parts;
-        const int start = call_.count * piece / pieces, end = call_.count * (piece + 1) / pieces;
-        const int r = row * call_.count + start, column = (head * group + from) * dim;
+        const int column = (head * group + from) * dim;
         const float* at = keys(layer, row, head);
-        int first = int(call_.at[row]) + start, last = first + end - start - 1, shared = last + 1;
+        int first = int(call_.at[row]) + d_.places_[r].index, last = first + count - 1;
+        int shared = last + 1;
         const Node* nodes = call_.parents ? &d_.nodes_[r] : nullptr;
         if (nodes) {
             const auto [lowest, highest] = std::minmax_element(
-                nodes, nodes + (end - start),
+                nodes, nodes + count,
                 [](const Node& a, const Node& b) { return a.position < b.position; });
             first = int(lowest->position), last = int(highest->position);
             shared = int(call_.at[row]) - (call_.nodes - call_.count);
@@ -166,7 +166,7 @@ void Pass::attend(Team& team, int layer) const {
             .group = to - from,
             .first = first,
             .end = last + 1,
-            .count = end - start,
+            .count = count,
             .nodes = nodes,
             .shared = shared,
             .window = d_.layers_[layer].local ? shape.window : 0,
@@ -197,6 +197,10 @@ void Pass::activate(Team& team, int coded) const {
     });
 }
 
+bool Pass::whole(int first, int end) const {
+    return d_.places_[end - 1].out - d_.places_[first].out == end - 1 - first;
+}
+
 void Pass::head(Team& team) const {
     const auto& chunks = d_.head_.chunks();
     team.each(int(chunks.size()), [&](int i) {
@@ -205,11 +209,16 @@ void Pass::head(Team& team) const {
             const int first = tile_start(rows_, t), end = tile_start(rows_, t + 1);
             float* out = d_.scored_.row(team.index());
             std::int64_t stride = Linear::CHUNK_COLUMNS;
-            if (call_.logits) {
+            // logits of rows that lie one behind the other go straight to their place
+            const bool dense = call_.logits && whole(first, end);
+            if (dense) {
                 stride = d_.vocab();
-                out = call_.logits + first * stride + chunk.column;
+                out = call_.logits + d_.places_[first].out * stride + chunk.column;
             }
             d_.head_.multiply(isa_, chunk, d_.normed_, rows_, t, out, stride);
+            for (int r = first; call_.logits && !dense && r < end; ++r)
+                std::memcpy(call_.logits + d_.places_[r].out * d_.vocab() + chunk.column,
+                            out + (r - first) * stride, chunk.columns * sizeof(float));
             if (!call_.top) continue;
             const int counted = std::clamp(call_.limit - chunk.column, 0, chunk.columns);
             for (int r = first; r < end; ++r, out += stride) {
@@ -231,7 +240,7 @@ void Pass::pick(Team& team) const {
             number = number && !std::isnan(pick.value);
             if (pick.value > best.value) best = pick;
         }
-        call_.top[r] = number && std::isfinite(best.value) ? best.index : -1;
+        call_.top[d_.places_[r].out] = number && std::isfinite(best.value) ? best.index : -1;
     });
 }
 

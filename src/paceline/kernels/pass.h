@@ -5,9 +5,6 @@
 
 namespace paceline {
 
-// Positions whose attention is computed together: keys and values are read once for all of them.
-constexpr int ATTEND_AT_ONCE = 8;
-
 class Pass {
 public:
     // All memory has been reserved: nothing in here can fail.
@@ -30,6 +27,7 @@ private:
     // columns. The codes of a tile's rows lie among each other: one thread makes a piece of all.
     template <class Work>
     void encode(Team& team, const Input& input, int coded, Work&& work) const;
+    bool whole(int first, int end) const;  // whether results of these places lie without a gap
     void head(Team& team) const;
     void pick(Team& team) const;
 

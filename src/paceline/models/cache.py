@@ -56,6 +56,11 @@ class Cache:
             moved = self.data[:, :, row, :, source[same:]]  # a copy
             self.data[:, :, row, :, start + same : start + len(source)] = moved
 
+    def copy(self, source: int, row: int, count: int) -> None:
+        """Make the first `count` entries of `row` those of row `source`."""
+        self.data[:, :, row, :, :count] = self.data[:, :, source, :, :count]
+        self._filled[row] = max(self._filled[row], count)
+
     def visible(self, end: int) -> int:
         """How many positions attention must read to see positions 0..end-1."""
         return _readable(end)

@@ -108,33 +108,38 @@ class Eagle3:
         tokens: Tensor,
         at: Sequence[int],
         cache: Tensor,
+        rows: Sequence[int],
         *,
-        row: int = 0,
         parents: Tensor | None = None,
     ) -> Tensor:
         """See `paceline.core.follower.Follows`."""
-        rows, count, _ = states.shape
+        batch, count, _ = states.shape
         x = states.flatten(0, 1)
         normed = self._hidden_norm(x)
         residual = normed if self.config.norm_before_residual else x
         embedded = self._input_norm(self._embed(tokens.flatten()))
-        qkv = self._qkv(torch.cat((embedded, normed), -1)).view(rows, count, -1)
-        x = self._o(self._attend(qkv, at, cache[:, row : row + rows], parents)) + residual
+        qkv = self._qkv(torch.cat((embedded, normed), -1)).view(batch, count, -1)
+        x = self._o(self._attend(qkv, at, cache, rows, parents)) + residual
         gate, up = self._gate_up(self._ffn_norm(x)).chunk(2, -1)
         x = self._down(self._act(gate) * up) + x
         if self.config.norm_output:
             x = self._norm(x)
-        return x.view(rows, count, -1)
+        return x.view(batch, count, -1)
 
     def score(self, states: Tensor) -> Tensor:
         """See `paceline.core.follower.Follows`."""
         return self._head(states if self.config.norm_output else self._norm(states)).float()
 
     def _attend(
-        self, qkv: Tensor, at: Sequence[int], cache: Tensor, parents: Tensor | None
+        self,
+        qkv: Tensor,
+        at: Sequence[int],
+        cache: Tensor,
+        into: Sequence[int],
+        parents: Tensor | None,
     ) -> Tensor:
-        """Write the keys and values of `qkv` [B, T, …] into `cache` [2, B, …] and attend: what all
-        heads see, side by side [B * T, heads * head_dim]."""
+        """Write the keys and values of `qkv` [B, T, …] into rows `into` of `cache` and attend: what
+        all heads see, side by side [B * T, heads * head_dim]."""
         layer = self.config.layer
         heads, shared, dim = layer.heads, layer.kv_heads, layer.head_dim
         rows, count, _ = qkv.shape
@@ -152,17 +157,21 @@ class Eagle3:
         )
         turned = qk.roll(dim // 2, -1)
         qk.mul_(cos).addcmul_(turned, sin)
-        for b, start in enumerate(at):
+        for b, (row, start) in enumerate(zip(into, at, strict=True)):
             fresh = qkv[b, :, heads:].unflatten(1, (2, shared))
-            cache[:, b, :, start : start + count] = fresh.permute(1, 2, 0, 3)
+            cache[:, row, :, start : start + count] = fresh.permute(1, 2, 0, 3)
         q = qkv[:, :, :heads].unflatten(2, (shared, -1))
+        keys, values = ([part[row] for row in into] for part in cache)
         if tree:
-            return _along(q, cache[0], cache[1], tree).reshape(rows * count, -1)
-        attend = _exactly if self.device.type == "cpu" else _together
-        return attend(q, cache[0], cache[1], at).reshape(rows * count, -1)
+            return _along(q, keys, values, tree).reshape(rows * count, -1)
+        if self.device.type == "cpu":
+            return _exactly(q, keys, values, at).reshape(rows * count, -1)
+        return _together(q, torch.stack(keys), torch.stack(values), at).reshape(rows * count, -1)
 
 
-def _exactly(q: Tensor, keys: Tensor, values: Tensor, at: Sequence[int]) -> Tensor:
+def _exactly(
+    q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], at: Sequence[int]
+) -> Tensor:
     """Attention position by position: each has the same products whatever is read along with it,
     and so the same bits; few are read at a time, but for the prompt."""
     out: list[Tensor] = []
@@ -192,15 +201,17 @@ def _places(tree: list[list[_Node]]) -> Tensor:
     return torch.tensor([[base + len(path) - 1 for base, path in nodes] for nodes in tree])
 
 
-def _along(q: Tensor, keys: Tensor, values: Tensor, tree: list[list[_Node]]) -> Tensor:
+def _along(
+    q: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], tree: list[list[_Node]]
+) -> Tensor:
     """Attention of a tree's nodes, within rounding of a chain's."""
     out: list[Tensor] = []
     for b, nodes in enumerate(tree):
         for t, (base, path) in enumerate(nodes):
             own_keys, own_values = keys[b][:, path], values[b][:, path]
-            first = torch.bmm(q[b, t], keys[b, :, :base].mT)
+            first = torch.bmm(q[b, t], keys[b][:, :base].mT)
             weights = torch.softmax(torch.cat([first, torch.bmm(q[b, t], own_keys.mT)], -1), -1)
-            seen = torch.bmm(weights[..., :base], values[b, :, :base])
+            seen = torch.bmm(weights[..., :base], values[b][:, :base])
             out.append(seen + torch.bmm(weights[..., base:], own_values))
     return torch.stack(out)
 

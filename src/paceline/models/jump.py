@@ -8,7 +8,6 @@ holds a predictor alone, and its context is the target's. (`paceline.distill.jum
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from paceline.core.cached import CachedModel
 from paceline.errors import PacelineError
 from paceline.models.head_codes import decode
 from paceline.models.head_files import MadeFor, head_config, head_tensors
-from paceline.models.jump_reads import JumpReads
+from paceline.models.jump_reads import Into, JumpReads
 from paceline.models.native import NativeTransformer, joined, layer
 from paceline.models.native_weights import NativeWeights
 from paceline.models.store import packed_folder
@@ -59,20 +58,12 @@ class Jump:
         return JumpReads(self, target)
 
     def step(
-        self,
-        tokens: Tensor,
-        entered: Tensor,
-        left: Tensor,
-        at: Sequence[int],
-        cache: Any,
-        parents: Tensor | None = None,
+        self, tokens: Tensor, entered: Tensor, left: Tensor, into: Into
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read `tokens` [B, T] from positions `at` on, behind which `cache`, the target's, is
-        written; with `parents` the last nodes of a tree (see `core.protocols.Branching`). From what
-        entered the last blocks and left them [B, T, D] at the token before each: the same at these,
-        and logits [B, T, V']."""
-        entered = self._guess(self._first(tokens, at, cache, parents), entered, left)
-        left, logits = self._last(entered, at, cache, parents)
+        """Read `tokens` [B, T] into the target's cache. From what entered the last blocks and left
+        them [B, T, D] at the token before each: the same at these, and logits [B, T, V']."""
+        entered = self._guess(self._first(tokens, into), entered, left)
+        left, logits = self._last(entered, into)
         return entered, left, logits
 
     def _guess(self, *states: Tensor) -> Tensor:
@@ -97,28 +88,22 @@ class _First:
         self._decoder = target.decoder(range(count)) if count else None
         self._length = 0
 
-    def __call__(
-        self, tokens: Tensor, at: Sequence[int], cache: Any, parents: Tensor | None
-    ) -> Tensor:
-        """`tokens` [B, T] from positions `at` on -> [B, T, D]; writes these blocks' entries of
-        `cache`."""
+    def __call__(self, tokens: Tensor, into: Into) -> Tensor:
+        """`tokens` [B, T] -> [B, T, D]; writes these blocks' entries of the cache."""
         target, ids = self._target, tokens.contiguous().numpy()
         if self._decoder is None:
             rows = torch.from_numpy(target.embedding.rows(ids.reshape(-1)))
             return rows.view(*ids.shape, -1) * self._scale
-        if cache.length > self._length:
-            self._length = cache.length
+        if into.cache.length > self._length:
+            self._length = into.cache.length
             target.set_ropes(self._decoder, self._length)
-        states = torch.empty(*ids.shape, target.config.hidden)
+        states = torch.zeros(*ids.shape, target.config.hidden)  # rows that are not read: no NaN
         self._decoder.forward(
             target.engine,
             ids,
-            at,
-            cache.data.numpy(),
-            0,
-            states.numpy(),
+            hidden=states.numpy(),
             taps=[self._count],
-            **_tree(parents),
+            **into.arguments,
         )
         return states
 
@@ -135,33 +120,24 @@ class _Last:
         self._decoder = target.decoder(last, head=self._head, own=own)
         self._length = 0
 
-    def __call__(
-        self, states: Tensor, at: Sequence[int], cache: Any, parents: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """`states` [B, T, D] from positions `at` on -> the states that leave the last block
-        [B, T, D], and logits [B, T, V']; writes these blocks' entries of `cache`."""
-        if cache.length > self._length:
-            self._length = cache.length
+    def __call__(self, states: Tensor, into: Into) -> tuple[Tensor, Tensor]:
+        """`states` [B, T, D] -> the states that leave the last block [B, T, D], and logits
+        [B, T, V']; writes these blocks' entries of the cache."""
+        if into.cache.length > self._length:
+            self._length = into.cache.length
             self._target.set_ropes(self._decoder, self._length)
-        left = torch.empty(states.shape)
-        logits = torch.empty(*states.shape[:2], self._head.rows)
+        left = torch.zeros(states.shape)
+        logits = torch.zeros(*states.shape[:2], self._head.rows)
         self._decoder.forward(
             self._target.engine,
             None,
-            at,
-            cache.data.numpy(),
-            0,
-            left.numpy(),
-            logits.numpy(),
+            hidden=left.numpy(),
+            logits=logits.numpy(),
             taps=[self._count],
             states=states.contiguous().numpy(),
-            **_tree(parents),
+            **into.arguments,
         )
         return left, logits
-
-
-def _tree(parents: Tensor | None) -> dict[str, Any]:
-    return {} if parents is None else {"parents": parents.contiguous().numpy()}
 
 
 @dataclass(frozen=True)

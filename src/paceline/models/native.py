@@ -42,8 +42,8 @@ class Weights(Protocol):
 
 
 class NativeTransformer:
-    """A `paceline.core.protocols.Model` that computes on `engine`, on a CPU; it `Ranks` and is
-    `Branching`, too.
+    """A `paceline.core.protocols.Model` that computes on `engine`, on a CPU; it `Ranks`, is
+    `Branching` and `Ragged`, and `Copies`, too.
 
     A position's logits depend on its row's tokens up to it (those on its path, in a tree) and on
     nothing else, to the bit: not on how they were cut into passes, nor on the other rows or
@@ -53,6 +53,8 @@ class NativeTransformer:
 
     Raises PacelineError for a head_dim that the kernels do not take (no multiple of 8).
     """
+
+    ragged = True
 
     def __init__(self, config: Config, weights: Weights, engine: Engine) -> None:
         if config.head_dim % 8:
@@ -150,15 +152,19 @@ class NativeTransformer:
         row: int = 0,
         logits: bool = True,
         parents: Tensor | None = None,
+        rows: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None,
     ) -> Output:
-        """See `paceline.core.protocols.Model` and `Branching`. No gradients flow through it.
+        """See `paceline.core.protocols.Model`, `Branching` and `Ragged`. No gradients flow through
+        it.
 
         Raises ValueError for positions that do not fit the cache and for parents that are no tree,
         IndexError for a token that the vocabulary does not have.
         """
         scores = torch.empty(*tokens.shape, self.vocab_size) if logits else None
         out = Output(scores, self._hidden(tokens))
-        self._read(tokens, at, cache, row, out, parents=parents)
+        rows = range(row, row + len(tokens)) if rows is None else rows
+        self._read(tokens, at, cache, rows, out, None, parents, counts)
         return out
 
     def best(
@@ -170,16 +176,23 @@ class NativeTransformer:
         row: int = 0,
         limit: int | None = None,
         parents: Tensor | None = None,
+        rows: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None,
     ) -> Output:
         """See `paceline.core.protocols.Ranks`. The logits are never written down."""
         top = torch.empty(*tokens.shape, dtype=torch.int64)
         out = Output(None, self._hidden(tokens), top)
-        self._read(tokens, at, cache, row, out, limit, parents)
+        rows = range(row, row + len(tokens)) if rows is None else rows
+        self._read(tokens, at, cache, rows, out, limit, parents, counts)
         return out
 
     def move(self, cache: Cache, row: int, source: Sequence[int], start: int) -> None:
         """See `paceline.core.protocols.Branching`."""
         cache.move(row, source, start)
+
+    def copy(self, cache: Cache, source: int, row: int, count: int) -> None:
+        """See `paceline.core.protocols.Copies`."""
+        cache.copy(source, row, count)
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         return torch.empty(*tokens.shape, self._dim * max(1, len(self._taps)))
@@ -189,21 +202,26 @@ class NativeTransformer:
         tokens: Tensor,
         at: Sequence[int],
         cache: Cache,
-        row: int,
+        rows: Sequence[int],
         out: Output,
-        limit: int | None = None,
-        parents: Tensor | None = None,
+        limit: int | None,
+        parents: Tensor | None,
+        counts: Sequence[int] | None,
     ) -> None:
         """All of `tokens`, pass by pass, into those tensors of `out` that are there."""
-        rows, count = tokens.shape
-        step = max(1, PASS // max(1, rows))
-        if count > step:
+        batch, count = tokens.shape
+        read = batch * count if counts is None else sum(counts)
+        step = max(1, PASS // max(1, batch))
+        if read > PASS and count > step:
             for i in range(0, count, step):
+                part = None if counts is None else [min(step, max(0, n - i)) for n in counts]
+                if part is not None and not any(part):
+                    break
                 wholes = [None if t is None else t[:, i : i + step] for t in _tensors(out)]
                 parts = [None if t is None else t.contiguous() for t in wholes]
                 places = [p + i for p in at]
                 piece, known = tokens[:, i : i + step], up_to(parents, count, i + step)
-                self._read(piece, places, cache, row, Output(*parts), limit, known)
+                self._read(piece, places, cache, rows, Output(*parts), limit, known, part)
                 for whole, part in zip(wholes, parts, strict=True):
                     if whole is not None and part is not None and part is not whole:
                         whole.copy_(part)  # several rows: a slice has gaps
@@ -216,12 +234,13 @@ class NativeTransformer:
             tokens.contiguous().numpy(),
             at,
             cache.data.numpy(),
-            row,
+            rows,
             hidden,
             scores,
             top,
             limit,
             self._taps,
+            counts=counts,
             **tree,
         )
 

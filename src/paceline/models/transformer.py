@@ -213,6 +213,10 @@ class Transformer:
         """See `paceline.core.protocols.Branching`."""
         cache.move(row, source, start)
 
+    def copy(self, cache: Cache, source: int, row: int, count: int) -> None:
+        """See `paceline.core.protocols.Copies`."""
+        cache.copy(source, row, count)
+
     def _read(
         self, tokens: Tensor, at: Sequence[int], cache: Cache, row: int, parents: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:

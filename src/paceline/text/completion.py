@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.core.stats import Stats
-from paceline.core.types import Origin
+from paceline.core.types import Emitted, Origin
+
+if TYPE_CHECKING:
+    from paceline.controllers.adaptive import Choice
+    from paceline.core.params import SamplingParams
+    from paceline.core.types import Round
+
+
+@dataclass(frozen=True)
+class Making:
+    """How one token was made. `p`: its probability under the target, at the request's temperature
+    (of a greedy request: at temperature 1); `proposed`: the id that the draft had in its place
+    (None: there was none); `q`: with which probability that was drawn (1: it was no draw)."""
+
+    p: float
+    proposed: int | None = None
+    q: float | None = None
 
 
 @dataclass(frozen=True)
 class Token:
     """One token of the output. `text`: the part of the answer that became certain with it; all of
     them joined are the answer. `logprob`: under the target's raw logits; `top`: the likeliest
-    tokens there and their logprobs, best first. Both None unless asked for."""
+    tokens there and their logprobs, best first. `making`: see there. None unless asked for."""
 
     id: int
     text: str
     origin: Origin
     logprob: float | None = None
     top: dict[int, float] | None = None
+    making: Making | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One round as a request of `params` saw it, which was row `row` of it. `emitted`: what counts
+    of what it emitted; `base`: how many tokens, the prompt's included, it had before; `seed`: what
+    its randomness comes from; `choice`: why the draft was so long, where the window is adaptive.
+    Looked at before the next round: the model may use the memory of its scores again."""
+
+    round: Round
+    row: int
+    params: SamplingParams
+    emitted: Emitted
+    base: int
+    seed: int
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one round added to a stream. The text may lag behind the tokens: the beginning of a
-    character or of a stop string is held back until it is certain."""
+    """What one round added to a stream, behind a draft of `drafted` tokens. The text may lag behind
+    the tokens: the beginning of a character or of a stop string is held back until it is
+    certain. `seen`: the round itself, where a stream is asked for `rounds`."""
 
     tokens: list[Token]
+    drafted: int = 0
+    seen: Seen | None = None
 
     @property
     def text(self) -> str:
@@ -79,8 +115,9 @@ class Completion:
     """One finished answer.
 
     `finish_reason`: "stop" (an end token, which is the last of the ids; or a stop string, which is
-    not part of the text), "length", or "error": the target's scores were not numbers. The ids are
-    those that plain decoding makes until it stops.
+    not part of the text), "length", or "error": the target's scores were not numbers; of a request
+    to a server also "time", "cancelled" and "failed". The ids are those that plain decoding makes
+    until it stops.
     """
 
     prompt_tokens: int

@@ -38,6 +38,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokens, self._kinds = vocabulary.tokens, vocabulary.kinds
         self._spell, self._encode = vocabulary.spell, vocabulary.encode
+        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
         self.size = len(vocabulary.tokens)
         self.bos_id = vocabulary.bos_id
         self.eos_ids = vocabulary.eos_ids
@@ -103,7 +104,13 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """Exactly the bytes that this token adds to the text: none for control and padding tokens
         and for ids that the tokenizer does not know."""
-        if not 0 <= token_id < self.size or self._kinds[token_id] in _TEXTLESS:
+        known = self._bytes.get(token_id)
+        if known is None:
+            known = self._bytes[token_id] = self._spelled(token_id)
+        return known
+
+    def _spelled(self, token_id: int) -> bytes:
+        if self.is_special(token_id):
             return b""
         token = self._tokens[token_id]
         return token.encode() if self._kinds[token_id] == Kind.USER else self._spell(token)

@@ -1,0 +1,1 @@
+"""Plain against speculative decoding, prompt by prompt: suites, measuring, records, comparing."""

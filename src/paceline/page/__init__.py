@@ -1,0 +1,1 @@
+"""Pages that stand alone: figures as SVG and a little HTML, for all that report measurements."""
