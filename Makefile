@@ -11,7 +11,7 @@ MODEL ?= qwen2.5-coder-1.5b
 JOBS ?= 2
 
 .PHONY: demo test test-slow lint format sanitize bench-core bench-kernels bench-drafters bench-verify \
-	bench-window bench-serve roofline perplexity clean browser
+	bench-window bench-serve bench-peers readme-figures roofline perplexity clean browser
 
 demo: $(VENV)/.run
 	$(RUN)/python benchmarks/demo.py --model $(MODEL)
@@ -71,6 +71,13 @@ bench-serve: $(VENV)/.serve
 	$(RUN)/python benchmarks/serve.py --model smollm2-135m
 	$(RUN)/python benchmarks/serve.py --model $(MODEL)
 
+bench-peers: $(VENV)/.peers
+	$(RUN)/python benchmarks/peers_bench.py --model $(MODEL)
+
+# From the records in benchmarks/results, without measuring anything.
+readme-figures: $(VENV)/.run
+	$(RUN)/python benchmarks/readme_figures.py --readme README.md
+
 roofline: $(VENV)/.run
 	$(RUN)/python benchmarks/roofline.py
 
@@ -90,6 +97,10 @@ $(VENV)/.run: pyproject.toml $(KERNELS) $(VENV)/.tools
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.run
 	$(BUILD) --config-settings=build-dir=build/{wheel_tag} --editable '.[dev]'
+	touch $@
+
+$(VENV)/.peers: constraints.txt | $(VENV)/.bench
+	$(PIP) transformers openvino-genai
 	touch $@
 
 $(VENV)/.serve: pyproject.toml constraints.txt | $(VENV)/.run

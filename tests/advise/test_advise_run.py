@@ -93,7 +93,7 @@ def test_the_json_and_the_page_name_them_all(report: Report) -> None:
     assert [each["draft"] for each in found["drafters"]] == [row.draft for row in report.rows]
     shown = page(report)
     for row in report.rows:
-        assert f"<td>{row.draft}</td>" in shown or f"<li>{row.draft}: " in shown
+        assert f">{row.draft}</td>" in shown or f"<li>{row.draft}: " in shown
 
 
 def test_prompts_are_chosen_from_every_kind() -> None:

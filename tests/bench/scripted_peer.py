@@ -13,7 +13,7 @@ JOB = Job("model.gguf", 2, 256, [0], [1, 2, 3])
 
 class ScriptedPeer:
     """Answers `ids`, of which one comes first, at `rate` tokens a second; fails in the modes of
-    `fails` from the second answer on."""
+    `fails` from the second answer to prompt [1] on."""
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class ScriptedPeer:
         self.asked: list[str] = []
 
     def generate(self, ids: Sequence[int], max_tokens: int, mode: str) -> Answer:
-        self.asked.append(mode)
+        if list(ids) == [1]:
+            self.asked.append(mode)
         if mode in self._fails and self.asked.count(mode) > 1:
             raise RuntimeError("out of\nbreath")
         made = self._ids[:max_tokens]
@@ -45,5 +46,10 @@ def open_peer(job: Job, note: Note) -> ScriptedPeer:
     note("threads 2: 10.0 tokens/s")
     peer: Any = ScriptedPeer(rates={"plain": 10.0, "lookup": 20.0}, fails=["lookup"])
     if job.model == "dies":
-        peer.generate = lambda *args, **more: sys.exit("a wheel came off")
+        answer = peer.generate
+
+        def generate(ids: Sequence[int], max_tokens: int, mode: str) -> Answer:
+            return sys.exit("a wheel came off") if ids == [1] else answer(ids, max_tokens, mode)
+
+        peer.generate = generate
     return peer

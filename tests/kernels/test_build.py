@@ -126,7 +126,7 @@ def test_without_a_compiler_a_pure_wheel_is_built(tmp_path: Path) -> None:
     info = wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info/"
     shipped = {name for name in names if not name.startswith(info)}
     heads = (ROOT / "src" / "paceline" / "heads").rglob("*.*")
-    kinds = ("css", "html", "js", "svg")
+    kinds = ("css", "html", "js", "svg", "jsonl")
     pages = [f for kind in kinds for f in (ROOT / "src" / "paceline").rglob(f"*.{kind}")]
     others = {str(f.relative_to(ROOT / "src")) for f in (*heads, *pages) if f.is_file()}
     assert shipped == modules | others | {"paceline/py.typed", "paceline/kernels/_native.pyi"}

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from paceline.core.params import SamplingParams
 from paceline.core.types import Emitted
-from paceline.serve.watch import Load
 from paceline.serve.metrics import Metrics
+from paceline.serve.watch import Load
 from paceline.text.request import Request
 from tiny_requests import request
 

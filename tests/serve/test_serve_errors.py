@@ -10,8 +10,8 @@ from fake_engine import forever, says
 from serving import CHAT, post, status_and_error, until
 
 from paceline.errors import PacelineError
-from paceline.serve.watch import Stopping
 from paceline.serve.settings import Settings, hosts_of
+from paceline.serve.watch import Stopping
 
 CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "x"}

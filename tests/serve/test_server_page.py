@@ -10,10 +10,10 @@ import typer
 
 import paceline.serve
 from paceline.cli.serve import serve
-from paceline.serve.watch import Load
 from paceline.serve.metrics import Metrics
 from paceline.serve.replies import Details, Making, Speculation, Status
 from paceline.serve.schema import ChatRequest, CompletionRequest
+from paceline.serve.watch import Load
 
 SOURCES = Path(paceline.serve.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")

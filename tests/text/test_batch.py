@@ -4,6 +4,7 @@ whatever ran before."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -212,3 +213,25 @@ def test_a_trace_says_how_each_token_was_made(hot: float) -> None:
                 ids.append(token.id)
     untraced = SamplingParams(max_tokens=40, temperature=hot, seed=3)
     assert one.completion.token_ids == alone(model, [97, 98], untraced)
+
+
+@pytest.mark.parametrize("budget", [1, 3, 50])
+def test_drafters_have_read_what_they_draft_from_before_the_first_round(budget: int) -> None:
+    """A prompt is read a part at a time by the target, then by the drafter; the first round reads
+    the last token alone, so that no stream waits for more than the budget."""
+    model, draft = HashLM(VOCAB, sharpness=8.0), HashLM(VOCAB, jitter=0.4, sharpness=8.0)
+
+    def drafter(batch: int, length: int, target: CachedModel) -> Drafters:
+        return Drafters({"model": ModelDrafter(CachedModel(draft, batch, length))})
+
+    some = parts(model)
+    batch = Batch(replace(some, make_drafter=drafter, drafts=("model", "none")), 2, LENGTH)
+    batch.admit(request([97 + i % 9 for i in range(60)], SamplingParams(max_tokens=9, k=3)))
+    while batch.unread:
+        before = model.reads + draft.reads
+        batch.read(budget)
+        assert model.reads + draft.reads <= before + budget
+    assert (model.reads, draft.reads) == (59, 59)
+    batch.step()
+    assert model.reads == 59 + 1 + 3
+    assert draft.reads == 59 + 1 + 2

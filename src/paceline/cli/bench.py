@@ -123,9 +123,9 @@ def bench(
         threads=threads,
         quick=quick,
         limit=limit,
-        categories=categories.split(",") if categories else (),
+        categories=_words(categories),
         sweep=sweep or (),
-        peers=peers.split(",") if peers else (),
+        peers=_words(peers),
         alpha=alpha,
     )
     _check_writable(report, plots)
@@ -160,6 +160,11 @@ def compare(
         show_comparison(found, a, b)
     for note in found.notes:
         say(f"note: {note}")
+
+
+def _words(text: str | None) -> list[str]:
+    """What stands between commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def _measure(request: Request, out: str | None, resume: str | None, as_json: bool) -> Path:

@@ -137,6 +137,8 @@ def generate(
         print_stream(first, pieces, show)
         say(figures(llm, stream.completion))
     if stream.completion.finish_reason == "error":
+        if params.grammar is not None:
+            raise Failed("the grammar leaves nothing to say, or is too complex: loosen it")
         raise Failed(
             "the model's scores are not numbers (NaN): the weights are bad, or their packed copy; "
             f"if the model's own files are sound, delete {packed_folder()}"

@@ -92,9 +92,7 @@ class Ruled:
         self._rule = rule
         self._rules: list[Rule] = []
 
-    def pace(
-        self, index: int, confidence: float | None = None, draft: str | None = None
-    ) -> Pace:
+    def pace(self, index: int, confidence: float | None = None, draft: str | None = None) -> Pace:
         """See `Paces`. The rule takes the place of the drafter's own `confidence`."""
         while len(self._rules) <= index:
             self._rules.append(self._rule())

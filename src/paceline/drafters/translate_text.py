@@ -47,6 +47,10 @@ class TranslateText:
         self.reader = reader
         self.text = text
 
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """See `Reader.sync`: whoever else drafts with the same reader reads no more."""
+        return self.reader.sync(seqs, budget)
+
     def propose(self, seqs: Sequences, k: Sequence[int]) -> Draft:
         """At most `k[b]` tokens: fewer where the draft model would end, has no distribution or
         reaches its context, or where what it says cannot be encoded."""

@@ -65,6 +65,12 @@ class Reader:
         rows = zip(k, self._now.lengths, self._now.running, strict=True)
         return [min(n, self._context - length + 1) if run else 0 for n, length, run in rows]
 
+    def sync(self, seqs: Sequences, budget: int | None = None) -> int:
+        """Take what the running rows have committed, and read at most `budget` ids of it; how many
+        are still unread. See `paceline.core.protocols.Syncs`."""
+        self.follow(seqs, [1] * seqs.batch)
+        return self._cached.sync(self._now, budget)
+
     def tail(self, seqs: Sequences, row: int) -> list[int]:
         """The target's tokens at the end of a row whose ids later tokens may change."""
         return _ids(seqs.committed(row)[len(self._settled[seqs.slots[row]][0]) :])

@@ -88,4 +88,3 @@ class JumpReads:
 
     def _known(self, tokens: Tensor) -> Tensor:
         return tokens.clamp(max=self._target.model.vocab_size - 1)  # as the target reads them
-

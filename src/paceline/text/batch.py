@@ -114,9 +114,10 @@ class Batch:
     @torch.no_grad()
     def _sync(self, part: Sequences, budget: int) -> int:
         """How many tokens target and drafter have still to read after so many."""
-        left = self._loop.target.sync(part, budget)
+        unread = self._loop.target.sync(part, 0)
+        left = self._loop.target.sync(part, budget) if unread and budget else unread
         if isinstance(self._loop.drafter, Syncs):
-            left += self._loop.drafter.sync(part, 0 if left else budget)
+            left += self._loop.drafter.sync(part, 0 if left else budget - (unread - left))
         return left
 
     def step(self) -> list[Grown]:

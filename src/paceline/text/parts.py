@@ -24,8 +24,8 @@ class Parts:
     """All that generating takes. `make_drafter` is called anew when more room is needed. `ended`
     hears what was generated, a list of ids a request, when a call is over. `prepare(batch)` is
     called before a loop of so many rows first runs. `coupled`: see `Sequences`. `k`: the largest
-    window. `drafts` and `verifiers`: what a request may ask for by name, the default first;
-    `lossy`: those of the verifiers that are."""
+    window. `drafts` and `verifiers`: what a request may ask for by name; the first of the drafts
+    is what it has if it does not; `lossy`: those of the verifiers that are."""
 
     model: Model
     tokenizer: Tokenizer

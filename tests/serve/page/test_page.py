@@ -37,7 +37,7 @@ def test_origins_differ_in_colour_and_in_the_line_under_them(page):
 
 
 def test_the_figures_are_the_servers(page):
-    change(page, ignore_eos=True, max_tokens=60)
+    change(page, ignore_eos=True, max_tokens=300)  # in more than one event, or there is no rate
     answer = ask(page)
     tau, alpha = answer.speculation["tau"], answer.speculation["alpha"]
     assert answer.speculation["drafted"] == sum(answer.drafted) > 0
