@@ -87,3 +87,9 @@ def test_categories_are_kept_apart(tmp_path) -> None:
     found = lengths.per_doubling(pairs(tmp_path, lines))
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((1.1, 1.1, 1.1))
+
+
+def test_answers_of_like_lengths_say_nothing_of_length(tmp_path) -> None:
+    lines = [answer(1.0 + step / 9, 1.0, 85 + step, f"chat-{step}", "chat") for step in range(12)]
+    assert lengths.per_doubling(pairs(tmp_path, lines)) is None
+    assert "twice the length" not in lengths.answer(pairs(tmp_path, lines))

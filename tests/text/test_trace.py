@@ -2,106 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from traced import CASES, GREEDY, HOT, IDS, PROMPT, TOKENIZER, VOCAB, generator, near, record
 
-from fake_tokenizer import ByteTokenizer
 from fakes import HashLM
-from paceline.build.verify import make_verifier
 from paceline.controllers.adaptive import Adaptive
 from paceline.controllers.cost import CostBook
-from paceline.controllers.fixed import Fixed
-from paceline.core.cached import CachedModel
 from paceline.core.noise import ACCEPT, uniforms
-from paceline.core.params import SamplingParams
-from paceline.core.protocols import Controller, Drafter
+from paceline.core.protocols import Drafter
 from paceline.core.tree import ancestry, depths
-from paceline.drafters.branches import Branches
 from paceline.drafters.first_of import FirstOf
-from paceline.drafters.grow import TreeSize
 from paceline.drafters.lookup import Lookup
 from paceline.drafters.model import ModelDrafter
 from paceline.drafters.paced import Paced
-from paceline.drafters.sampling import growing
-from paceline.errors import PacelineError
 from paceline.text.decisions import Verifying
-from paceline.text.llm import Generator
-from paceline.text.parts import Parts
-from paceline.text.recorder import record as written
-from paceline.text.trace import Node, RoundTrace, Trace
-from paceline.text.trace_file import line, read
-
-VOCAB = 258
-TOKENIZER = ByteTokenizer(add_bos=False)
-PROMPT = [97, 98, 97, 99, 97, 98]
-Makes = Callable[[int, int], Drafter]
-
-
-def near(batch: int, length: int) -> CachedModel:
-    return CachedModel(HashLM(VOCAB, jitter=0.5, sharpness=3.0), batch, length)
-
-
-DRAFTERS: dict[str, Makes] = {
-    "model": lambda batch, length: ModelDrafter(near(batch, length)),
-    "lookup": lambda batch, length: Lookup(2),
-    "branches": lambda batch, length: Branches(near(batch * 4, length), 4),
-    "nodes": lambda batch, length: ModelDrafter(growing(near(batch, length)), None, TreeSize(9)),
-    "none": lambda batch, length: Lookup(60),
-}
-
-
-def generator(draft: str, how: Verifying, controller: Controller | None = None) -> Generator:
-    """Of a target that is as sharp as a real one, so that drafts are accepted and refused."""
-    parts = Parts(
-        HashLM(VOCAB, sharpness=3.0),
-        TOKENIZER,
-        lambda batch, length, target: DRAFTERS[draft](batch, length),
-        make_verifier(how.verify, how.lenience, how.deterministic),
-        controller or Fixed(4),
-        coupled=how.deterministic,
-        k=4,
-    )
-    return Generator(parts, context=400)
-
-
-def record(
-    path: Path, source: Generator, params: SamplingParams, how: Verifying
-) -> tuple[Trace, list[int]]:
-    """The trace as it comes back from the file, and the ids."""
-    stream = source.stream(PROMPT, params, rounds=True)
-    for _ in written(str(path), {"model": "hash"}, stream, how, TOKENIZER):
-        pass
-    return read(str(path)), stream.completion.token_ids
-
-
-GREEDY, HOT = SamplingParams(max_tokens=60), SamplingParams(max_tokens=60, temperature=0.8, seed=5)
-CASES = [
-    ("model", HOT, Verifying("rejection"), {"rejection"}),
-    ("model", HOT, Verifying("rejection", 0.5), {"rejection"}),
-    ("model", HOT, Verifying("auto"), {"block"}),
-    ("lookup", HOT, Verifying("auto"), {"block"}),
-    ("lookup", HOT, Verifying("rejection"), {"rejection"}),
-    ("model", HOT, Verifying("typical"), {"typical"}),
-    ("branches", HOT, Verifying("typical"), {"typical"}),
-    ("branches", HOT, Verifying("kseq"), {"kseq", "block"}),
-    ("branches", HOT, Verifying("specinfer"), {"candidates", "block"}),
-    ("nodes", HOT, Verifying("auto"), {"candidates", "block"}),
-    ("model", HOT, Verifying(deterministic=True), {"coupled"}),
-    ("branches", HOT, Verifying(deterministic=True), {"coupled"}),
-    ("model", GREEDY, Verifying("auto"), {"greedy"}),
-    ("model", GREEDY, Verifying("rejection", 0.1), {"greedy"}),
-    ("lookup", GREEDY, Verifying("auto"), {"greedy"}),
-    ("branches", GREEDY, Verifying("auto"), {"greedy"}),
-    ("nodes", replace(GREEDY, repetition_penalty=1.2), Verifying("auto"), {"greedy"}),
-    ("none", GREEDY, Verifying("auto"), {"greedy"}),
-]
-IDS = [f"{d}-{p.temperature}-{h.verify}-{h.lenience}-{h.deterministic}" for d, p, h, _ in CASES]
+from paceline.text.trace import Node, RoundTrace
 
 
 @pytest.fixture(params=CASES, ids=IDS, scope="module")
@@ -263,69 +183,3 @@ def test_an_adaptive_window_says_why() -> None:
     assert {seen.choice.tried for seen in rounds} - {None}
     hot = next(source.stream(PROMPT, HOT, rounds=True)).seen
     assert not hot.choice.decided
-
-
-@pytest.fixture
-def good(tmp_path) -> Path:
-    path = tmp_path / "good.jsonl"
-    record(path, generator("model", Verifying()), HOT, Verifying())
-    return path
-
-
-def test_what_is_read_is_what_was_written(good) -> None:
-    lines = good.read_text(encoding="utf-8").splitlines(keepends=True)
-    assert [line(each.to_dict()) for each in read(str(good)).rounds] == lines[1:-1]
-
-
-def test_a_torn_last_line_is_left_out_with_a_note(good) -> None:
-    whole = good.read_bytes()
-    good.write_bytes(whole[:-20])
-    trace = read(str(good))
-    assert trace.end is None
-    assert trace.notes == ["the last line was torn and is left out", "the run was cut short"]
-    good.write_bytes(whole[:-1])  # only the end of the line is missing
-    assert read(str(good)).notes == []
-
-
-def test_numbers_that_are_none_become_null_and_come_back(good) -> None:
-    first = read(str(good)).rounds[0]
-    node = replace(first.nodes[0], p=math.nan, need=math.inf)
-    there = json.loads(line(replace(first, nodes=[node], drafted=1, accepted=0).to_dict()))
-    assert (there["nodes"][0]["p"], there["nodes"][0]["need"]) == (None, None)
-    back = RoundTrace.from_dict(there).nodes[0]
-    assert math.isnan(back.p)
-    assert back.need is None
-
-
-BAD = [
-    b"", b"\n", b"{}\n", b"[1]\n", b"no\n", b"\xff\xfe\n", b'{"kind": "round"}\n',
-    b'{"kind": "trace"}\n', b'{"kind": "trace", "format": 99}\n', b'{"kind": "trace", "fo',
-    b"[" * 100_000,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("content", BAD, ids=range(len(BAD)))
-def test_what_is_no_trace_is_refused_in_one_line(tmp_path, content) -> None:
-    path = tmp_path / "bad.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(PacelineError, match=r"no trace|of format") as caught:
-        read(str(path))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", sorted(RoundTrace.__dataclass_fields__))
-def test_a_round_with_a_broken_field_is_refused_with_its_line(good, name) -> None:
-    lines = good.read_text(encoding="utf-8").splitlines()
-    made = json.loads(lines[1])
-    for broken in (object, {"x": 1}, [[1]], [{"id": "a"}], "x"):
-        made[name] = broken
-        if broken is object:
-            del made[name]
-        good.write_text("\n".join([lines[0], json.dumps(made), *lines[2:]]), encoding="utf-8")
-        with pytest.raises(PacelineError, match="line 2, is no round"):
-            read(str(good))
-
-
-def test_a_file_that_cannot_be_written(tmp_path) -> None:
-    with pytest.raises(PacelineError, match=r"--trace .* cannot be written"):
-        record(tmp_path / "no" / "t.jsonl", generator("none", Verifying()), GREEDY, Verifying())

@@ -43,7 +43,8 @@ def gains(pairs: Sequence[Pair]) -> Canvas | None:
     lengths = [pair.drafted.tokens for pair in pairs]
     points = [(math.log2(pair.drafted.tokens), math.log(pair.speedup)) for pair in pairs]
     first, last = math.log2(min(lengths)), math.log2(max(lengths))
-    line = trend(points, [first + (last - first) * i / _STEPS for i in range(_STEPS + 1)])
+    places = [first + (last - first) * i / _STEPS for i in range(_STEPS + 1)]
+    line = trend(points, places) if last - first >= 1 else []  # of like lengths there is none
     drawn = [(2**x, math.exp(y), math.exp(low), math.exp(high)) for x, y, low, high in line]
     entries = [("a prompt", "accent", "dot")]
     if drawn:

@@ -29,7 +29,8 @@ def per_doubling(pairs: Sequence[Pair], whole: bool = False) -> Estimate | None:
     """By what the speedup is multiplied where an answer is twice as long, among those of one
     category; `whole`: that with the reading of the prompt. None if that cannot be told."""
     known = [pair for pair in pairs if not whole or pair.whole]
-    if len(known) < _ENOUGH:
+    lengths = [pair.drafted.tokens for pair in known]
+    if len(known) < _ENOUGH or max(lengths) < 2 * min(lengths):
         return None
 
     def grown(drawn: Sequence[Pair]) -> float | None:

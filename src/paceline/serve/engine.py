@@ -112,9 +112,9 @@ class Engine:
     def submit(
         self, ids: Sequence[int], params: SamplingParams, heard: Heard, name: str | None = None
     ) -> Request:
-        """Queue a request, called `name` outside; returns at once. Raises PacelineError for a prompt
-        that is empty or too long and for a draft, verifier or K that cannot be had, `Busy` and
-        `Stopping`."""
+        """Queue a request, called `name` outside; returns at once. Raises PacelineError for a
+        prompt that is empty or too long and for a draft, verifier or K that cannot be had, `Busy`
+        and `Stopping`."""
         parts = self.llm.parts
         parts.check(params)
         check_room(len(ids), self.llm.context)
