@@ -95,7 +95,7 @@ class Plan:
         if self.most_context >= _STEP:
             ways.append(f"--context {self.most_context}")
         elif least.most_context >= _STEP:
-            ways.append(f"--slots 1 --context {least.most_context}")
+            ways.append(f"--slots 1 --context {min(self.context, least.most_context)}")
         fix = f"use {' or '.join(ways)}" if ways else "use a smaller model or --dtype int4"
         raise PacelineError(
             f"{self.slots} slots of {self.context} tokens need {size(self.total)} of {self.where} "
