@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from prompts import CHAT, EDIT
 from sides import DTYPE, THREADS, LlamaCpp, Paceline
 
 from core import ANSWER, BEHIND, PREFILL, milliseconds, timed_start
+from paceline.bench.quiet import quiet
 
 MODELS = ("qwen2.5-coder-1.5b", "smollm2-135m")
 SIZES = (1, 2, 5, 8)
@@ -33,22 +33,13 @@ MARKS = ("<!-- bench-kernels -->", "<!-- /bench-kernels -->")
 HERE = Path(__file__)
 
 
-def quiet() -> None:
-    """Wait until no thread computes: those of either side may spin for a while after a pass."""
-    for _ in range(200):
-        used = time.process_time()
-        time.sleep(0.01)
-        if time.process_time() - used < 0.001:
-            return
-    sys.exit("threads of one side spin on and on; nothing can be compared")
-
-
 def turns(calls: dict[Any, Callable[[], float]], repeats: int) -> dict[Any, list[float]]:
     """What each call returns, `repeats` times; they take turns. A first round is thrown away."""
     values: dict[Any, list[float]] = {name: [] for name in calls}
     for turn in range(repeats + 1):
         for name, call in calls.items():
-            quiet()
+            if not quiet():  # those of either side may spin for a while after a pass
+                sys.exit("threads of one side spin on and on; nothing can be compared")
             value = call()
             if turn:
                 values[name].append(value)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from bench import records as made
 from paceline.bench import report
-
-CHROMIUM = shutil.which("chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-QUIET += ["--disable-background-networking", "--disable-component-update"]
 
 # The contrast of every text with the ground behind it, by WCAG's formula; the least of them, and
 # where. Grounds are those of HTML: no text of a figure but a heat map's lies on anything else.
@@ -59,18 +53,6 @@ OUTSIDE = """
   return box.left < whole.left - 1 || box.right > whole.right + 1 || box.bottom > whole.bottom + 1;
 }).map((each) => each.textContent)
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium on PATH")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

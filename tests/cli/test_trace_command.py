@@ -131,21 +131,6 @@ def test_the_page_needs_nothing_from_elsewhere_and_holds_everything(trace) -> No
     assert not list(root.iter("b"))[1:]  # the rule's name alone: the prompt's <b> is text
 
 
-@pytest.fixture(scope="module")
-def browser():
-    sync = pytest.importorskip("playwright.sync_api")
-    if not Path("/usr/bin/chromium").exists():
-        pytest.skip("no Chromium")
-    flags = (
-        "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-        "--disable-component-update --disable-sync"
-    )
-    with sync.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=flags.split())
-        yield made
-        made.close()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_on_a_phone(browser, trace, tmp_path, scheme) -> None:
     """Nothing in the console, nothing asked of the network, nothing wider than the screen, text of

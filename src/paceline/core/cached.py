@@ -70,11 +70,6 @@ class CachedModel:
         """Whether drafts may be trees."""
         return self._passes.branches
 
-    @property
-    def ragged(self) -> bool:
-        """Whether rows of different lengths are read without padding."""
-        return self._passes.ragged
-
     def seen(self, seqs: Sequences, row: int) -> int:
         """How many leading cache entries of `row` were computed from its committed tokens."""
         return self._shared(seqs.slots[row], seqs, row)

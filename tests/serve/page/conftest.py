@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-CHROMIUM = shutil.which("chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-QUIET += ["--disable-background-networking", "--disable-component-update"]
 # The browser keeps no body that may not be stored, so the page keeps a copy: `heard`, promises.
 HEAR = """
 window.heard = [];
@@ -20,19 +15,6 @@ window.fetch = async (...asked) => {
 };
 """
 ANSWERS = ("status", "completions")  # how the paths end that may answer with an error
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Closed with its module: while it is open, this thread has a running event loop."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on PATH")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
