@@ -235,3 +235,19 @@ def test_drafters_have_read_what_they_draft_from_before_the_first_round(budget: 
     batch.step()
     assert model.reads == 59 + 1 + 3
     assert draft.reads == 59 + 1 + 2
+
+
+def test_a_round_reads_nothing_of_prompts_that_are_still_to_be_read() -> None:
+    """Or streams that run would stall for as long as that takes."""
+    model = HashLM(VOCAB, sharpness=8.0)
+    batch = Batch(parts(model), 2, LENGTH)
+    plain = SamplingParams(max_tokens=9, draft="none")
+    batch.admit(request([97, 98], plain))
+    batch.read(100)
+    long = request([97 + i % 9 for i in range(60)], plain)
+    batch.admit(long)
+    batch.read(20)
+    before = model.reads
+    grown = batch.step()
+    assert [each.request is long for each in grown] == [False]
+    assert model.reads == before + 1
